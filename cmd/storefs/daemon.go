@@ -1,0 +1,111 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// readyEnv tells a process that it is the daemon, and on which descriptor its parent waits.
+const readyEnv = "STOREFS_READY_FD"
+
+// readyWord is what the daemon writes there when the mount answers.
+const readyWord = "ready\n"
+
+// statusError ends the command with a status; whatever there was to say has been said.
+type statusError int
+
+func (e statusError) Error() string { return "exit status " + strconv.Itoa(int(e)) }
+
+// startDaemon runs this command line again as a daemon: a session of its own, no terminal, none of our
+// descriptors. It returns when the daemon's mount answers. If it does not come to that, the daemon has
+// written why to the standard error that we pass through, and its exit status becomes ours.
+func startDaemon() error {
+	exe, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	ready, readyW, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer ready.Close()
+	said, saidW, err := os.Pipe()
+	if err != nil {
+		readyW.Close()
+		return err
+	}
+	defer said.Close()
+	cmd := exec.Command(exe, os.Args[1:]...)
+	cmd.Args[0] = os.Args[0]
+	cmd.Env = append(os.Environ(), readyEnv+"=3")
+	cmd.Stderr = saidW
+	cmd.ExtraFiles = []*os.File{readyW}
+	cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true}
+	err = cmd.Start()
+	readyW.Close()
+	saidW.Close()
+	if err != nil {
+		return err
+	}
+	passed := make(chan struct{})
+	go func() {
+		io.Copy(os.Stderr, said)
+		close(passed)
+	}()
+	word, _ := io.ReadAll(ready)
+	if string(word) == readyWord {
+		select {
+		case <-passed:
+		case <-time.After(time.Second): // a helper of the daemon holds the pipe
+		}
+		return cmd.Process.Release()
+	}
+	err = cmd.Wait()
+	<-passed
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && exit.Exited() {
+		return statusError(exit.ExitCode())
+	}
+	return fmt.Errorf("the daemon ended before the mount answered: %w", err)
+}
+
+// parentLink is the daemon's end of the pipe. nil in a process that is no daemon.
+type parentLink struct{ w *os.File }
+
+func openParent() *parentLink {
+	fd, err := strconv.Atoi(os.Getenv(readyEnv))
+	os.Unsetenv(readyEnv)
+	if err != nil {
+		return nil
+	}
+	unix.CloseOnExec(fd)
+	return &parentLink{os.NewFile(uintptr(fd), "ready")}
+}
+
+// ready lets the parent go: standard error becomes /dev/null, so that whoever reads it sees its end. An error means that the
+// parent is gone, and that nobody wants the mount.
+func (p *parentLink) ready() error {
+	if p == nil {
+		return nil
+	}
+	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer null.Close()
+	if err := unix.Dup3(int(null.Fd()), 2, 0); err != nil {
+		return err
+	}
+	_, err = p.w.WriteString(readyWord)
+	if cerr := p.w.Close(); err == nil {
+		err = cerr
+	}
+	return err
+}

@@ -1,0 +1,117 @@
+// Command storefs keeps keys in a store and shows the store as a directory.
+//
+// Rules of its output. Standard output carries what was asked for and nothing else. An error is one line on standard
+// error: what was being done, to which store and key, why, and where one helps a hint in parentheses. A notice (a store was
+// made) goes to standard error too. The exit status is part of the interface: see the constants.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/storefs/storefs/backend"
+)
+
+// Exit statuses.
+const (
+	statusOK       = 0
+	statusFailed   = 1  // no such key, or the operation failed
+	statusUsage    = 2  // the command line makes no sense: nothing was tried
+	statusConflict = 75 // changed by someone else meanwhile: try again (EX_TEMPFAIL of sysexits.h)
+)
+
+func main() { os.Exit(run(os.Args[1:])) }
+
+// run executes one command line and returns the exit status.
+func run(args []string) int {
+	root := newRoot()
+	root.SetArgs(args)
+	cmd, err := root.ExecuteC()
+	if err == nil {
+		return statusOK
+	}
+	var status statusError
+	if errors.As(err, &status) {
+		return int(status)
+	}
+	what := strings.TrimSpace(strings.TrimPrefix(cmd.CommandPath(), root.Name()))
+	printError(os.Stderr, what, err)
+	return exitStatus(err)
+}
+
+// exitStatus returns the status for an error of ExecuteC. What no command returned is cobra's own complaint about the
+// command line.
+func exitStatus(err error) int {
+	var op *opError
+	switch {
+	case !errors.As(err, &op):
+		return statusUsage
+	case errors.Is(err, backend.ErrConflict):
+		return statusConflict
+	}
+	return statusFailed
+}
+
+// printError writes err as one line: joined errors and names with line ends in them do not make it two.
+func printError(w io.Writer, what string, err error) {
+	prefix := "storefs: "
+	if what != "" {
+		prefix += what + ": "
+	}
+	text := strings.Join(strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
+	fmt.Fprintln(w, prefix+text)
+}
+
+func newRoot() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "storefs",
+		Short: "A key-value store mounted as a directory",
+		Long: `storefs shows a key-value store as a directory. A key is a file: reading it is a read-only
+transaction, writing it publishes the whole new value at once.
+
+Exit statuses: 0; 1 no such key, or the operation failed; 2 usage; 75 conflict, try again.`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usagef("no command given (storefs help lists them)")
+			}
+			return usagef("unknown command %q (storefs help lists them)", args[0])
+		},
+	}
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usagef("%w (%s --help lists the flags)", err, cmd.CommandPath())
+	})
+	root.AddCommand(newMount(), newUmount(), newGet(), newPut(), newRm(), newMv(), newLs(), newVersion())
+	root.SetHelpCommand(newHelp(root))
+	root.InitDefaultCompletionCmd()
+	for _, c := range root.Commands() {
+		c.DisableFlagsInUseLine = true
+		if c.Name() == "completion" {
+			c.Args, c.RunE = cobra.ArbitraryArgs, func(*cobra.Command, []string) error {
+				return usagef("name a shell: bash, zsh, fish or powershell")
+			}
+		}
+	}
+	return root
+}
+
+func newHelp(root *cobra.Command) *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [COMMAND]",
+		Short: "Say what a command does",
+		RunE: func(_ *cobra.Command, args []string) error {
+			cmd, rest, err := root.Find(args)
+			if err != nil || len(rest) > 0 {
+				return usagef("no such command: %q", strings.Join(args, " "))
+			}
+			return cmd.Help()
+		},
+	}
+}
