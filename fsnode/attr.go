@@ -1,0 +1,427 @@
+package fsnode
+
+import (
+	"errors"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+
+	"github.com/storefs/storefs/backend"
+)
+
+// fill says what stat shows of e.
+func (s *Server) fill(a *fuse.Attr, e *backend.Entry) {
+	*a = fuse.Attr{Ino: uint64(e.Ino), Size: uint64(e.Size), Blocks: uint64(e.Size+511) / 512, Blksize: 4096, Nlink: 1}
+	a.Mode = e.Mode
+	if s.o.Umask != nil {
+		a.Mode &^= *s.o.Umask
+	}
+	switch e.Kind {
+	case backend.Dir:
+		a.Mode |= syscall.S_IFDIR
+	case backend.Symlink:
+		a.Mode = syscall.S_IFLNK | 0o777
+	default:
+		a.Mode |= syscall.S_IFREG
+	}
+	a.Uid, a.Gid = e.UID, e.GID
+	if s.o.UID != nil {
+		a.Uid = *s.o.UID
+	}
+	if s.o.GID != nil {
+		a.Gid = *s.o.GID
+	}
+	a.Atime, a.Atimensec = split(e.Atime)
+	a.Mtime, a.Mtimensec = split(e.Mtime)
+	a.Ctime, a.Ctimensec = split(e.Ctime)
+}
+
+func split(ns int64) (uint64, uint32) {
+	sec, rest := ns/1e9, ns%1e9
+	if rest < 0 {
+		sec, rest = sec-1, rest+1e9
+	}
+	return uint64(sec), uint32(rest)
+}
+
+// answer fills the answer of a lookup with node n for entry e.
+func (s *Server) answer(out *fuse.EntryOut, n *node, e *backend.Entry) {
+	out.NodeId, out.Generation = n.id, 1
+	s.fill(&out.Attr, e)
+	if !s.o.Strict {
+		out.SetEntryTimeout(longAgo)
+		out.SetAttrTimeout(longAgo)
+	}
+	s.mu.Lock()
+	if n.tainted {
+		out.SetAttrTimeout(0)
+	}
+	s.mu.Unlock()
+}
+
+func (s *Server) Lookup(cancel <-chan struct{}, h *fuse.InHeader, name string, out *fuse.EntryOut) fuse.Status {
+	s.count(opLookup)
+	if h.NodeId == controlNode || h.NodeId == rootNode && name == controlName {
+		return s.lookupControl(h, name, out)
+	}
+	dir := s.dirOf(h.NodeId)
+	if dir == 0 {
+		return fuse.ENOENT
+	}
+	if len(name) > backend.MaxName {
+		return fuse.Status(syscall.ENAMETOOLONG)
+	}
+	ref := backend.Ref{Dir: dir, Name: name}
+	s.awaitRelease(ref)
+	snap, err := s.snapshot()
+	if err != nil {
+		return s.status("lookup", err)
+	}
+	defer snap.Close()
+	e, err := snap.Lookup(ref)
+	if errors.Is(err, backend.ErrNotFound) {
+		if st, ok := s.lookupPending(ref, h.Pid, out); ok {
+			return st
+		}
+		s.mu.Lock()
+		v := s.dropRetryLocked(h.Pid)
+		s.mu.Unlock()
+		if v != nil {
+			v.Close()
+		}
+		return fuse.ENOENT
+	}
+	if err != nil {
+		return s.status("lookup of "+name, err)
+	}
+	s.answer(out, s.bind(snap, &e, h.Pid), &e)
+	return fuse.OK
+}
+
+// lookupPending answers for a key that is being created and was never published: it exists for whoever has it open.
+func (s *Server) lookupPending(ref backend.Ref, tid uint32, out *fuse.EntryOut) (fuse.Status, bool) {
+	w := s.pendingAt(ref)
+	if w == nil || !w.openBy(tid) {
+		return 0, false
+	}
+	e := w.entry()
+	s.mu.Lock()
+	n := w.node
+	s.holdLocked(n)
+	s.mu.Unlock()
+	out.NodeId, out.Generation = n.id, 1
+	s.fill(&out.Attr, &e)
+	return fuse.OK, true
+}
+
+func (s *Server) Forget(id, count uint64) {
+	s.count(opForget)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.forgetLocked(id, count)
+}
+
+func (s *Server) GetAttr(cancel <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOut) fuse.Status {
+	s.count(opGetAttr)
+	if isControl(in.NodeId) {
+		return s.controlAttr(in.NodeId, out)
+	}
+	n := s.nodeOf(in.NodeId)
+	if n == nil {
+		return fuse.Status(syscall.ESTALE)
+	}
+	s.mu.Lock()
+	w, tainted, e, gone := n.writer, n.tainted, n.v.e, n.v.gone
+	s.mu.Unlock()
+	if in.Flags()&fuse.FUSE_GETATTR_FH != 0 {
+		if h, ok := s.handle(in.Fh()).(*writeHandle); ok {
+			w = h
+		}
+	}
+	if w != nil {
+		e = w.entry()
+		gone = w.detached()
+	} else if e.Kind != backend.File || tainted || !gone {
+		e, gone = s.newest(n, e, gone)
+	}
+	s.fill(&out.Attr, &e)
+	if gone {
+		out.Nlink = 0
+	}
+	if w == nil && !tainted && !s.o.Strict {
+		out.SetTimeout(longAgo)
+	}
+	return fuse.OK
+}
+
+// newest returns what to say of node n, of which e is known: a directory or link, and a node that a writer left behind, as it is now;
+// a version with the attributes that it has now, or had last.
+func (s *Server) newest(n *node, e backend.Entry, gone bool) (backend.Entry, bool) {
+	s.awaitRelease(e.Ref)
+	snap, err := s.snapshot()
+	if err != nil {
+		return e, gone
+	}
+	defer snap.Close()
+	ref := e.Ref
+	if e.Kind == backend.Dir {
+		if ref, err = snap.Parent(e.Ino); err != nil {
+			return e, true
+		}
+	}
+	now, err := snap.Lookup(ref)
+	if err != nil {
+		return e, gone || errors.Is(err, backend.ErrNotFound)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case now.Ino == e.Ino:
+		if now.Revision >= n.v.e.Revision {
+			n.v.e = now
+		}
+		return now, false
+	case n.tainted && now.Kind == backend.File && !gone:
+		return now, false
+	}
+	return e, gone
+}
+
+func (s *Server) SetAttr(cancel <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut) fuse.Status {
+	s.count(opSetAttr)
+	if isControl(in.NodeId) {
+		return fuse.EPERM
+	}
+	n := s.nodeOf(in.NodeId)
+	if n == nil {
+		return fuse.Status(syscall.ESTALE)
+	}
+	ctx, stop := s.request(cancel)
+	defer stop()
+	s.mu.Lock()
+	w := n.writer
+	s.mu.Unlock()
+	if fh, ok := in.GetFh(); ok {
+		if h, ok := s.handle(fh).(*writeHandle); ok {
+			w = h
+		}
+	}
+	change := attrChange(in)
+	if size, ok := in.GetSize(); ok {
+		var err error
+		if w != nil && w.openBy(in.Pid) {
+			err = w.truncate(int64(size))
+		} else {
+			err = s.truncate(ctx, n, int64(size))
+			change = backend.AttrChange{}
+		}
+		if err != nil {
+			return s.status("truncate", err)
+		}
+	}
+	if !change.Empty() {
+		if s.o.UID != nil {
+			change.UID = nil
+		}
+		if s.o.GID != nil {
+			change.GID = nil
+		}
+		if w == nil || !w.setAttr(change) {
+			if err := s.setAttr(ctx, n, change); err != nil {
+				return s.status("set attributes", err)
+			}
+		}
+	}
+	s.mu.Lock()
+	e, tainted := n.v.e, n.tainted
+	s.mu.Unlock()
+	if w != nil {
+		e = w.entry()
+	} else if tainted {
+		e, _ = s.newest(n, e, false)
+	}
+	s.fill(&out.Attr, &e)
+	if w == nil && !tainted && !s.o.Strict {
+		out.SetTimeout(longAgo)
+	}
+	return fuse.OK
+}
+
+// attrChange says what in asks for, but for the size.
+func attrChange(in *fuse.SetAttrIn) (c backend.AttrChange) {
+	if mode, ok := in.GetMode(); ok {
+		mode &= 0o7777
+		c.Mode = &mode
+	}
+	if uid, ok := in.GetUID(); ok {
+		c.UID = &uid
+	}
+	if gid, ok := in.GetGID(); ok {
+		c.GID = &gid
+	}
+	now := time.Now().UnixNano()
+	if in.Valid&fuse.FATTR_ATIME != 0 {
+		t := now
+		if in.Valid&fuse.FATTR_ATIME_NOW == 0 {
+			t = int64(in.Atime)*1e9 + int64(in.Atimensec)
+		}
+		c.Atime = &t
+	}
+	if in.Valid&fuse.FATTR_MTIME != 0 {
+		t := now
+		if in.Valid&fuse.FATTR_MTIME_NOW == 0 {
+			t = int64(in.Mtime)*1e9 + int64(in.Mtimensec)
+		}
+		c.Mtime = &t
+	}
+	return c
+}
+
+// setAttr commits a change of attributes of what n is. A version that is gone has none to change; its open files go on.
+func (s *Server) setAttr(ctx ctx, n *node, c backend.AttrChange) error {
+	if s.o.ReadOnly {
+		return backend.ErrReadOnly
+	}
+	for range maxTries {
+		s.mu.Lock()
+		e, gone := n.v.e, n.v.gone
+		s.mu.Unlock()
+		if gone {
+			return nil
+		}
+		if e, gone = s.newest(n, e, gone); gone {
+			return backend.ErrNotFound
+		}
+		var b backend.Batch
+		b.Expect(e.Ref, e.Ino)
+		b.SetAttr(e.Ref, c)
+		done, err := s.commit(ctx, &b)
+		if errors.Is(err, backend.ErrConflict) {
+			continue
+		}
+		if now, ok := done.Entry(e.Ref); ok {
+			s.forgetAttrOfOthers(n, &now)
+		}
+		return err
+	}
+	return backend.ErrConflict
+}
+
+// truncate commits a new size of the key that n is.
+func (s *Server) truncate(ctx ctx, n *node, size int64) error {
+	if s.o.ReadOnly {
+		return backend.ErrReadOnly
+	}
+	if s.o.MaxValue > 0 && size > s.o.MaxValue {
+		return backend.ErrTooLarge
+	}
+	for range maxTries {
+		s.mu.Lock()
+		e, gone := n.v.e, n.v.gone
+		s.mu.Unlock()
+		if gone {
+			return backend.ErrNotFound
+		}
+		err := s.truncateOnce(ctx, n, e.Ref, size)
+		if errors.Is(err, backend.ErrConflict) {
+			continue
+		}
+		return err
+	}
+	return backend.ErrConflict
+}
+
+func (s *Server) truncateOnce(ctx ctx, n *node, ref backend.Ref, size int64) error {
+	s.awaitRelease(ref)
+	snap, err := s.snapshot()
+	if err != nil {
+		return err
+	}
+	defer snap.Close()
+	e, err := snap.Lookup(ref)
+	if err != nil {
+		return err
+	}
+	if e.Kind != backend.File {
+		return backend.ErrIsDir
+	}
+	v, err := snap.Open(e)
+	if err != nil {
+		return err
+	}
+	defer v.Close()
+	st, err := s.store.NewStage()
+	if err != nil {
+		return err
+	}
+	defer st.Close()
+	if err := copyInto(st, v, min(size, e.Size)); err != nil {
+		return err
+	}
+	if err := st.Truncate(size); err != nil {
+		return err
+	}
+	var b backend.Batch
+	b.Expect(ref, e.Ino)
+	b.Put(ref, st, nil, backend.AttrChange{})
+	done, err := s.commit(ctx, &b)
+	if err != nil {
+		return err
+	}
+	now, _ := done.Entry(ref)
+	s.replaced(n, &now)
+	// The kernel has not the directory's lock in SETATTR, and what it knows of the name is the old version.
+	s.forgetName(ref)
+	return nil
+}
+
+// replaced notes that n's version was replaced by what the kernel will be told of n itself until it looks the name up again.
+func (s *Server) replaced(n *node, e *backend.Entry) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n.v.cur == n {
+		n.v.cur = nil
+	}
+	n.tainted = true
+	s.rebaseLocked(n, e)
+}
+
+func (s *Server) Access(cancel <-chan struct{}, in *fuse.AccessIn) fuse.Status { return fuse.ENOSYS }
+
+func (s *Server) StatFs(cancel <-chan struct{}, h *fuse.InHeader, out *fuse.StatfsOut) fuse.Status {
+	s.count(opStatFs)
+	out.Bsize, out.Frsize, out.NameLen = 4096, 4096, backend.MaxName
+	sp, ok := s.store.(backend.Spacer)
+	if !ok {
+		return fuse.OK
+	}
+	space, err := sp.Space()
+	if err != nil {
+		return s.status("statfs", err)
+	}
+	out.Blocks, out.Bfree, out.Bavail = space.Total/4096, space.Free/4096, space.Available/4096
+	out.Files, out.Ffree = space.Keys+1<<40, 1<<40
+	return fuse.OK
+}
+
+// room returns ENOSPC unless n more bytes can be expected to fit. It is only a hint: the commit decides.
+func (s *Server) room(n int64) error {
+	sp, ok := s.store.(backend.Spacer)
+	if !ok {
+		return nil
+	}
+	space, err := sp.Space()
+	if err != nil {
+		return nil
+	}
+	have := space.Available
+	if os.Geteuid() == 0 {
+		have = space.Free
+	}
+	if have < uint64(n) {
+		return syscall.ENOSPC
+	}
+	return nil
+}

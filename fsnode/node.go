@@ -1,0 +1,264 @@
+package fsnode
+
+import (
+	"time"
+
+	"github.com/storefs/storefs/backend"
+)
+
+// node is one inode of the kernel. Everything in it is guarded by Server.mu.
+type node struct {
+	id      uint64
+	v       *version
+	lookups uint64 // references that the kernel holds; the node leaves the table when there are none
+
+	// Of a file. INVARIANT: a node with a writer is tainted; a tainted node has no readers.
+	tainted  bool                   // opened for writing at some time: the kernel's size and pages are not the version's
+	readers  int                    // open read handles
+	writer   *writeHandle           // the handle that is open for writing
+	reserved map[uint32]reservation // by the thread that was refused and will open it
+}
+
+// reservation keeps a node for a thread that was refused, from its lookup to its open.
+type reservation struct {
+	write bool
+	until time.Time // then the thread is taken for dead
+}
+
+// version is one version of a key, or a directory, or a link, as far as the kernel knows nodes of it. Guarded by Server.mu.
+type version struct {
+	e     backend.Entry // what is known of it; e.Ref is where it stands
+	cur   *node         // the node that lookups hand out; nil if the next lookup makes one
+	nodes int           // nodes of it in the table
+	gone  bool          // nothing leads to it any more
+	read  bool          // was opened for reading through this mount
+}
+
+const (
+	rootNode     = 1
+	controlNode  = 2 // .storefs, followed by the files in it
+	firstNode    = 64
+	reserveFor   = 10 * time.Second
+	longAgo      = time.Hour // how long the kernel may keep what changes only by commits
+	provisional  = 1 << 62   // inode numbers of values that were never published have this bit
+	maxKeptTries = 1 << 14
+)
+
+// live says whether the reservations of n that still count include one that is, or is not, for writing, other than by tid.
+func (n *node) reservedFor(write bool, tid uint32) bool {
+	now := time.Now()
+	for t, r := range n.reserved {
+		if now.After(r.until) {
+			delete(n.reserved, t)
+		} else if r.write == write && t != tid {
+			return true
+		}
+	}
+	return false
+}
+
+func (n *node) reserve(tid uint32, write bool) {
+	if n.reserved == nil {
+		n.reserved = map[uint32]reservation{}
+	}
+	n.reserved[tid] = reservation{write, time.Now().Add(reserveFor)}
+}
+
+// versionLocked returns the version of entry e, and brings what is known of it up to date.
+func (s *Server) versionLocked(e *backend.Entry) *version {
+	v := s.versions[e.Ino]
+	if v == nil {
+		v = &version{e: *e}
+		s.versions[e.Ino] = v
+	} else if e.Revision >= v.e.Revision {
+		v.e, v.gone = *e, false
+	}
+	return v
+}
+
+// newNodeLocked makes a node of v, which is in the table once the kernel holds it.
+func (s *Server) newNodeLocked(v *version) *node {
+	s.lastNode++
+	return &node{id: s.lastNode, v: v}
+}
+
+// holdLocked counts a reference that an answer gives to the kernel.
+func (s *Server) holdLocked(n *node) {
+	if n.lookups == 0 {
+		s.nodes[n.id] = n
+		n.v.nodes++
+		if n.v.e.Kind == backend.Dir {
+			s.dirs[n.v.e.Ino] = n
+		}
+	}
+	n.lookups++
+}
+
+// forgetLocked takes references back.
+func (s *Server) forgetLocked(id, count uint64) {
+	n := s.nodes[id]
+	if n == nil || id < firstNode {
+		return
+	}
+	if n.lookups > count {
+		n.lookups -= count
+		return
+	}
+	n.lookups = 0
+	delete(s.nodes, id)
+	s.leaveLocked(n)
+	if n.v.e.Kind == backend.Dir && s.dirs[n.v.e.Ino] == n {
+		delete(s.dirs, n.v.e.Ino)
+	}
+}
+
+// leaveLocked takes n, which is no longer in the table or becomes a node of another version, off its version.
+func (s *Server) leaveLocked(n *node) {
+	v := n.v
+	v.nodes--
+	if v.cur == n {
+		v.cur = nil
+	}
+	if v.nodes == 0 && s.versions[v.e.Ino] == v {
+		delete(s.versions, v.e.Ino)
+	}
+}
+
+// rebaseLocked makes n, which a writer has just published, a node of the version that was published.
+func (s *Server) rebaseLocked(n *node, e *backend.Entry) {
+	if n.lookups > 0 {
+		s.leaveLocked(n)
+	}
+	n.v = s.versionLocked(e)
+	if n.lookups > 0 {
+		n.v.nodes++
+	}
+}
+
+// nodeOf returns the node with an id that the kernel sent; nil if there is none, which cannot happen.
+func (s *Server) nodeOf(id uint64) *node {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.nodes[id]
+}
+
+// dirOf returns the number of the directory that node id is; 0 if it is none.
+func (s *Server) dirOf(id uint64) backend.Ino {
+	if n := s.nodeOf(id); n != nil && n.v.e.Kind == backend.Dir {
+		return n.v.e.Ino
+	}
+	return 0
+}
+
+// retry remembers a thread that was refused: the kernel looks the name up again, twice (a revalidation, and a lookup because
+// the node differs), forgets the first answer in between, and opens; all with the same thread id.
+type retry struct {
+	write bool
+	ref   backend.Ref
+	n     *node         // handed out by the first lookup after the refusal
+	value backend.Value // the version's content, for the open: served even if a commit comes meanwhile
+	until time.Time
+}
+
+// takeRetryLocked removes the record of a thread.
+func (s *Server) takeRetryLocked(tid uint32) *retry {
+	r := s.retries[tid]
+	delete(s.retries, tid)
+	if r != nil && r.n != nil {
+		delete(r.n.reserved, tid)
+	}
+	return r
+}
+
+// dropRetryLocked forgets a retry, and returns the value to be closed without the lock.
+func (s *Server) dropRetryLocked(tid uint32) backend.Value {
+	if r := s.takeRetryLocked(tid); r != nil {
+		return r.value
+	}
+	return nil
+}
+
+// refuse records that the open of a node at ref by thread tid was answered with ESTALE.
+func (s *Server) refuse(tid uint32, ref backend.Ref, write bool) {
+	s.stats.refused.Add(1)
+	now := time.Now()
+	var drop []backend.Value
+	s.mu.Lock()
+	if v := s.dropRetryLocked(tid); v != nil {
+		drop = append(drop, v)
+	}
+	if len(s.retries) > maxKeptTries {
+		for t, r := range s.retries {
+			if now.After(r.until) {
+				if v := s.dropRetryLocked(t); v != nil {
+					drop = append(drop, v)
+				}
+			}
+		}
+	}
+	s.retries[tid] = &retry{write: write, ref: ref, until: now.Add(reserveFor)}
+	s.mu.Unlock()
+	for _, v := range drop {
+		v.Close()
+	}
+}
+
+// bind chooses the node that a lookup by thread tid hands out for entry e of snapshot snap, and counts the reference.
+func (s *Server) bind(snap backend.Snapshot, e *backend.Entry, tid uint32) *node {
+	if e.Kind != backend.File {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		v := s.versionLocked(e)
+		if v.cur == nil {
+			v.cur = s.newNodeLocked(v)
+		}
+		s.holdLocked(v.cur)
+		return v.cur
+	}
+	var value, old backend.Value
+	s.mu.Lock()
+	r := s.retries[tid]
+	if r != nil && (r.ref != e.Ref || time.Now().After(r.until)) {
+		old = s.dropRetryLocked(tid)
+		r = nil
+	}
+	if r != nil && r.n == nil {
+		// Opened before anything is decided, so that the retry that follows cannot be left without its content.
+		s.mu.Unlock()
+		value, _ = snap.Open(*e)
+		s.mu.Lock()
+		r = s.retries[tid]
+	}
+	n := s.chooseLocked(e, tid, r, &value)
+	s.holdLocked(n)
+	s.mu.Unlock()
+	for _, v := range []backend.Value{value, old} {
+		if v != nil {
+			v.Close()
+		}
+	}
+	return n
+}
+
+// chooseLocked is bind for a file. It keeps *value, setting it to nil, if it reserves a node.
+func (s *Server) chooseLocked(e *backend.Entry, tid uint32, r *retry, value *backend.Value) *node {
+	if r != nil && r.n != nil {
+		return r.n // the second lookup after the refusal
+	}
+	v := s.versionLocked(e)
+	if r != nil && r.write {
+		n := s.newNodeLocked(v)
+		n.tainted = true
+		n.reserve(tid, true)
+		r.n, r.value, *value = n, *value, nil
+		return n
+	}
+	if v.cur == nil || v.cur.tainted {
+		v.cur = s.newNodeLocked(v)
+	}
+	if r != nil {
+		v.cur.reserve(tid, false)
+		r.n, r.value, *value = v.cur, *value, nil
+	}
+	return v.cur
+}

@@ -1,0 +1,310 @@
+package fsnode
+
+import (
+	"errors"
+	"syscall"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+
+	"github.com/storefs/storefs/backend"
+)
+
+// leastRoom is how much free space a file that is opened for writing must find, so that a full disk is noticed early.
+const leastRoom = 64 << 10
+
+func (s *Server) Open(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
+	s.count(opOpen)
+	if isControl(in.NodeId) {
+		return s.openControl(in.NodeId, in.Flags, out)
+	}
+	n := s.nodeOf(in.NodeId)
+	if n == nil {
+		return fuse.Status(syscall.ESTALE)
+	}
+	if in.Flags&syscall.O_ACCMODE == syscall.O_RDONLY && in.Flags&syscall.O_TRUNC == 0 {
+		return s.openRead(n, in.Pid, out)
+	}
+	if s.o.ReadOnly {
+		return fuse.EROFS
+	}
+	return s.openWrite(n, in, out)
+}
+
+// openRead opens n for reading if it is untainted and the key's newest version. Else it is refused with ESTALE, once; the
+// open that would be refused twice gets the newest version past the page cache.
+func (s *Server) openRead(n *node, tid uint32, out *fuse.OpenOut) fuse.Status {
+	s.mu.Lock()
+	r := s.retries[tid]
+	if r != nil && r.n == n && !r.write && r.value != nil && !n.tainted {
+		s.takeRetryLocked(tid)
+		n.readers++
+		n.v.read = true
+		s.mu.Unlock()
+		s.opened(&readHandle{s: s, node: n, value: r.value}, out)
+		return fuse.OK
+	}
+	ref, ino := n.v.e.Ref, n.v.e.Ino
+	again := r != nil && r.ref == ref
+	s.mu.Unlock()
+
+	s.awaitRelease(ref)
+	snap, err := s.snapshot()
+	if err != nil {
+		return s.status("open", err)
+	}
+	defer snap.Close()
+	e, err := snap.Lookup(ref)
+	if errors.Is(err, backend.ErrNotFound) && s.pendingAt(ref) != nil {
+		return fuse.ENOENT
+	}
+	if err != nil && !errors.Is(err, backend.ErrNotFound) {
+		return s.status("open "+ref.Name, err)
+	}
+	if err != nil && again {
+		return fuse.ENOENT
+	}
+	fresh := err == nil && e.Ino == ino
+	if !fresh && !again || err != nil {
+		s.refuse(tid, ref, false)
+		return fuse.Status(syscall.ESTALE)
+	}
+	value, err := snap.Open(e)
+	if err != nil {
+		return s.status("open "+ref.Name, err)
+	}
+	h := &readHandle{s: s, node: n, value: value}
+	s.mu.Lock()
+	if fresh && !n.tainted && !n.reservedFor(true, tid) {
+		n.readers++
+		n.v.read = true
+		s.mu.Unlock()
+		s.opened(h, out)
+		return fuse.OK
+	}
+	s.mu.Unlock()
+	if !again {
+		value.Close()
+		s.refuse(tid, ref, false)
+		return fuse.Status(syscall.ESTALE)
+	}
+	s.mu.Lock()
+	old := s.dropRetryLocked(tid)
+	s.mu.Unlock()
+	if old != nil {
+		old.Close()
+	}
+	s.stats.direct.Add(1)
+	h.direct = true
+	s.opened(h, out)
+	return fuse.OK
+}
+
+func (s *Server) opened(h *readHandle, out *fuse.OpenOut) {
+	out.Fh = s.newHandle(h)
+	out.OpenFlags = fuse.FOPEN_KEEP_CACHE | fuse.FOPEN_NOFLUSH
+	if h.direct {
+		out.OpenFlags = fuse.FOPEN_DIRECT_IO | fuse.FOPEN_NOFLUSH
+	}
+}
+
+// openWrite opens n for writing if nobody else has it open. A truncating or appending open need not find the newest version.
+func (s *Server) openWrite(n *node, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
+	tid := in.Pid
+	blind := in.Flags&(syscall.O_TRUNC|syscall.O_APPEND) != 0
+	s.mu.Lock()
+	r := s.retries[tid]
+	ref, ino := n.v.e.Ref, n.v.e.Ino
+	mine := r != nil && r.n == n && r.write
+	again := r != nil && !mine && r.ref == ref
+	s.mu.Unlock()
+	s.awaitRelease(ref)
+	if err := s.room(leastRoom); err != nil {
+		return s.status("open "+ref.Name, err)
+	}
+	h := s.newWriteHandle(ref, in.Flags, tid)
+	if mine && !blind && r.value != nil {
+		s.mu.Lock()
+		s.takeRetryLocked(tid)
+		h.base = n.v.e
+		s.mu.Unlock()
+		h.value = r.value
+		return s.openedForWriting(h, n, out)
+	}
+	snap, err := s.snapshot()
+	if err != nil {
+		return s.status("open", err)
+	}
+	defer snap.Close()
+	e, err := snap.Lookup(ref)
+	pending := errors.Is(err, backend.ErrNotFound) && s.pendingAt(ref) != nil
+	if err != nil && !errors.Is(err, backend.ErrNotFound) {
+		return s.status("open "+ref.Name, err)
+	}
+	switch {
+	case pending:
+		h.create(s.pendingAt(ref).attr, s.provisionalIno())
+		again = true
+	case err != nil && (mine || again):
+		return fuse.ENOENT
+	case err != nil || !again && !mine && !blind && e.Ino != ino:
+		s.refuse(tid, ref, true)
+		return fuse.Status(syscall.ESTALE)
+	default:
+		h.base = e
+		if !h.replace {
+			if h.value, err = snap.Open(e); err != nil {
+				return s.status("open "+ref.Name, err)
+			}
+		}
+	}
+	s.mu.Lock()
+	busy := n.readers > 0 || n.writer != nil || n.reservedFor(false, tid) || n.reservedFor(true, tid)
+	var old backend.Value
+	if mine || again || !busy {
+		old = s.dropRetryLocked(tid)
+	}
+	s.mu.Unlock()
+	if busy && !mine && !again {
+		h.free()
+		s.refuse(tid, ref, true)
+		return fuse.Status(syscall.ESTALE)
+	}
+	if old != nil {
+		old.Close()
+	}
+	return s.openedForWriting(h, n, out)
+}
+
+// openedForWriting makes h the writer of n, which it taints, and answers with it.
+func (s *Server) openedForWriting(h *writeHandle, n *node, out *fuse.OpenOut) fuse.Status {
+	out.Fh = s.newHandle(h)
+	out.OpenFlags = fuse.FOPEN_DIRECT_IO
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h.node = n
+	if n.writer == nil {
+		n.writer = h
+	}
+	n.tainted = true
+	if n.v.cur == n {
+		n.v.cur = nil
+	}
+	h.inos = append(h.inos, uint64(n.v.e.Ino), uint64(h.base.Ino))
+	s.enlistLocked(h)
+	return fuse.OK
+}
+
+// Create makes a file and opens it. What is opened for writing exists for others once it is published.
+func (s *Server) Create(cancel <-chan struct{}, in *fuse.CreateIn, name string, out *fuse.CreateOut) fuse.Status {
+	s.count(opCreate)
+	ref, st := s.place(in.NodeId, name)
+	if st != fuse.OK {
+		return st
+	}
+	if in.Mode&syscall.S_IFMT != 0 && in.Mode&syscall.S_IFMT != syscall.S_IFREG {
+		return fuse.EPERM
+	}
+	s.awaitRelease(ref)
+	excl := in.Flags&syscall.O_EXCL != 0
+	var unreserve func()
+	if r, ok := s.store.(backend.Reserver); ok && excl {
+		release, err := r.Reserve(ref)
+		if err != nil {
+			return s.status("create "+name, err)
+		}
+		unreserve = release
+	}
+	giveUp := func(st fuse.Status) fuse.Status {
+		if unreserve != nil {
+			unreserve()
+		}
+		return st
+	}
+	e, err := s.entry(ref)
+	if err == nil {
+		if excl || e.Kind != backend.File {
+			return giveUp(fuse.Status(syscall.EEXIST))
+		}
+		return s.openExisting(in, &e, out)
+	}
+	if !errors.Is(err, backend.ErrNotFound) {
+		return giveUp(s.status("create "+name, err))
+	}
+	if excl && s.pendingAt(ref) != nil {
+		return giveUp(fuse.Status(syscall.EEXIST))
+	}
+	if err := s.room(leastRoom); err != nil {
+		return giveUp(s.status("create "+name, err))
+	}
+	a := s.newAttr(&in.InHeader, ref.Dir, in.Mode, false)
+	if in.Flags&syscall.O_ACCMODE == syscall.O_RDONLY {
+		return giveUp(s.createEmpty(cancel, in, ref, a, excl, out))
+	}
+	h := s.newWriteHandle(ref, in.Flags, in.Pid)
+	h.create(a, s.provisionalIno())
+	h.excl, h.unreserve = excl, unreserve
+	e = h.entry()
+	s.mu.Lock()
+	n := s.newNodeLocked(s.versionLocked(&e))
+	s.holdLocked(n)
+	s.mu.Unlock()
+	out.NodeId, out.Generation = n.id, 1
+	s.fill(&out.Attr, &e)
+	return s.openedForWriting(h, n, &out.OpenOut)
+}
+
+// openExisting is Create of a file that someone else has made meanwhile.
+func (s *Server) openExisting(in *fuse.CreateIn, e *backend.Entry, out *fuse.CreateOut) fuse.Status {
+	s.mu.Lock()
+	v := s.versionLocked(e)
+	n := s.newNodeLocked(v)
+	s.holdLocked(n)
+	s.mu.Unlock()
+	s.answer(&out.EntryOut, n, e)
+	out.SetEntryTimeout(0)
+	open := fuse.OpenIn{InHeader: in.InHeader, Flags: in.Flags}
+	var st fuse.Status
+	if in.Flags&syscall.O_ACCMODE == syscall.O_RDONLY && in.Flags&syscall.O_TRUNC == 0 {
+		st = s.openRead(n, in.Pid, &out.OpenOut)
+	} else {
+		st = s.openWrite(n, &open, &out.OpenOut)
+	}
+	if st != fuse.OK {
+		s.Forget(n.id, 1)
+	}
+	return st
+}
+
+// createEmpty is Create for a file that is opened for reading only: there will be nothing to publish later.
+func (s *Server) createEmpty(cancel <-chan struct{}, in *fuse.CreateIn, ref backend.Ref, a backend.Attr, excl bool, out *fuse.CreateOut) fuse.Status {
+	stage, err := s.store.NewStage()
+	if err != nil {
+		return s.status("create "+ref.Name, err)
+	}
+	defer stage.Close()
+	var b backend.Batch
+	b.Expect(ref, 0)
+	b.Put(ref, stage, &a, backend.AttrChange{})
+	st := s.made(cancel, &in.InHeader, "create", &b, ref, &out.EntryOut)
+	if st == fuse.Status(syscall.ESTALE) {
+		e, err := s.entry(ref)
+		if excl || err != nil {
+			return fuse.Status(syscall.EEXIST)
+		}
+		return s.openExisting(in, &e, out)
+	}
+	if st != fuse.OK {
+		return st
+	}
+	if st = s.openRead(s.nodeOf(out.NodeId), in.Pid, &out.OpenOut); st != fuse.OK {
+		s.Forget(out.NodeId, 1)
+	}
+	return st
+}
+
+func (s *Server) provisionalIno() backend.Ino {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lastIno++
+	return backend.Ino(provisional | s.lastIno)
+}

@@ -1,0 +1,439 @@
+package fsnode
+
+import (
+	"context"
+	"errors"
+	"syscall"
+	"time"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+
+	"github.com/storefs/storefs/backend"
+)
+
+func (s *Server) Flush(cancel <-chan struct{}, in *fuse.FlushIn) fuse.Status {
+	s.count(opFlush)
+	h, ok := s.handle(in.Fh).(*writeHandle)
+	if !ok {
+		return fuse.OK
+	}
+	return s.status("publish", h.flush(in.Pid))
+}
+
+// flush is called for every descriptor of the open file that is closed, by thread tid. It publishes if that was the
+// last one of the process that opened the file, and abandons what was written if a process that wrote it dies by a signal.
+func (h *writeHandle) flush(tid uint32) error {
+	h.mu.Lock()
+	dirty := h.dirty && !h.dead
+	h.mu.Unlock()
+	if !dirty {
+		return nil
+	}
+	p, ok := processOf(tid)
+	if !ok { // another pid namespace: nothing can be known of it
+		return h.publish(true)
+	}
+	opener := tid == h.tid || p.tgid == h.tid
+	if !opener {
+		o := h.opener()
+		opener = o == 0 || o == p.tgid
+	}
+	switch {
+	case p.exiting && killed(tid) && (opener || h.wroteBy(p.tgid)):
+		h.abandon("killed by a signal while it was writing", p.tgid)
+		return nil
+	case !opener:
+		h.expectRelease()
+		return nil
+	case !p.exiting && h.stillOpen(p.tgid):
+		return nil
+	}
+	h.s.mu.Lock()
+	h.closed = true
+	h.s.mu.Unlock()
+	return h.publish(true)
+}
+
+// wroteBy says whether a thread of process tgid wrote.
+func (h *writeHandle) wroteBy(tgid uint32) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for tid, g := range h.writers {
+		if g == tgid || tid == tgid {
+			return true
+		}
+	}
+	return false
+}
+
+// stillOpen says whether the process has another descriptor of h: more descriptors are open for writing on this inode number
+// than it has other handles of it.
+func (h *writeHandle) stillOpen(tgid uint32) bool {
+	inos := h.numbers()
+	n, ok := writable(tgid, inos)
+	if !ok {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return h.stage == nil // nothing can be seen: then wait until there is something
+	}
+	if n == 0 {
+		return false
+	}
+	h.s.mu.Lock()
+	defer h.s.mu.Unlock()
+	for o := range h.s.writers[h.ref] {
+		if o != h && (o.tid == tgid || o.tid == h.tid) && !o.closed {
+			n--
+		}
+	}
+	return n > 0
+}
+
+// publish commits what is staged. last says that the file is being closed: then an error is the end of it.
+func (h *writeHandle) publish(last bool) error {
+	s := h.s
+	ctx, stop := context.WithTimeout(context.WithoutCancel(s.ctx), s.o.LockTimeout+time.Second)
+	defer stop()
+	s.names.RLock()
+	h.mu.Lock()
+	if !h.dirty || h.dead {
+		h.mu.Unlock()
+		s.names.RUnlock()
+		return nil
+	}
+	s.mu.Lock()
+	ref, gone, created, old := h.ref, h.gone, h.created, h.node.v
+	s.mu.Unlock()
+	if gone {
+		h.dirty = false
+		h.mu.Unlock()
+		s.names.RUnlock()
+		return nil
+	}
+	done, err := h.commitLocked(ctx, ref, created)
+	if err != nil {
+		h.dead = last
+	}
+	if err == nil {
+		h.publishedLocked(done, ref)
+	}
+	h.mu.Unlock()
+	s.names.RUnlock()
+	if err != nil {
+		s.stats.failed.Add(1)
+		p, _ := processOf(h.tid)
+		s.errors.record(s.nameOf(ref), p.tgid, commandOf(p.tgid), "not published: "+err.Error())
+		return err
+	}
+	s.stats.publications.Add(1)
+	h.tellKernel(done, ref, old, created)
+	return nil
+}
+
+func (h *writeHandle) commitLocked(ctx context.Context, ref backend.Ref, created bool) (backend.Committed, error) {
+	if h.failed != nil {
+		return backend.Committed{}, h.failed
+	}
+	stage := h.stage
+	if stage == nil {
+		if h.value != nil && !h.replace && !h.appending {
+			return backend.Committed{}, nil
+		}
+		st, err := h.s.store.NewStage()
+		if err != nil {
+			return backend.Committed{}, err
+		}
+		defer st.Close()
+		stage = st
+	}
+	var b backend.Batch
+	ifNew := h.base.Attr
+	if created {
+		ifNew = h.attr
+	}
+	switch {
+	case h.excl && created:
+		b.Expect(ref, 0)
+	case !h.replace && !h.appending:
+		b.Expect(ref, h.base.Ino)
+	}
+	if h.appending {
+		b.Append(ref, stage, &ifNew, h.set)
+	} else {
+		b.Put(ref, stage, &ifNew, h.set)
+	}
+	done, err := h.s.commit(ctx, &b)
+	if h.excl && created && errors.Is(err, backend.ErrConflict) {
+		err = backend.ErrExists
+	}
+	return done, err
+}
+
+// publishedLocked makes what was published the base of what is written to h from now on.
+func (h *writeHandle) publishedLocked(done backend.Committed, ref backend.Ref) {
+	h.dirty, h.set = false, backend.AttrChange{}
+	e, ok := done.Entry(ref)
+	if !ok {
+		return
+	}
+	h.base = e
+	h.s.mu.Lock()
+	h.created = false
+	h.inos = append(h.inos, uint64(e.Ino))
+	h.s.mu.Unlock()
+	if h.stage != nil && !h.appending && h.stage.Size() == e.Size {
+		return // the stage still has it
+	}
+	if h.stage != nil {
+		h.stage.Close()
+		h.stage = nil
+	}
+	if h.value != nil {
+		h.value.Close()
+		h.value = nil
+	}
+	if e.Size == 0 {
+		return
+	}
+	snap, err := h.s.snapshot()
+	if err != nil {
+		return
+	}
+	defer snap.Close()
+	if now, err := snap.Lookup(ref); err == nil && now.Ino == e.Ino {
+		h.value, _ = snap.Open(now)
+	}
+}
+
+// tellKernel makes the kernel see what was published. Old was the version of the handle's node. A name that nobody but the
+// writer has looked at is left as it is: its node becomes one of the new version.
+func (h *writeHandle) tellKernel(done backend.Committed, ref backend.Ref, old *version, created bool) {
+	s := h.s
+	e, ok := done.Entry(ref)
+	if !ok {
+		return
+	}
+	s.mu.Lock()
+	seen := created || old.read || old.nodes > 1 || h.node.writer != h || s.o.Strict
+	s.rebaseLocked(h.node, &e)
+	unreserve := h.unreserve
+	h.unreserve = nil
+	s.mu.Unlock()
+	if unreserve != nil {
+		unreserve()
+	}
+	if seen {
+		s.forgetName(ref)
+	}
+	for i := range done.Changes {
+		if c := &done.Changes[i]; c.New != nil && c.New.Kind == backend.Dir {
+			s.forgetAttr(c.New)
+		}
+	}
+}
+
+func (s *Server) Release(cancel <-chan struct{}, in *fuse.ReleaseIn) {
+	s.count(opRelease)
+	switch h := s.takeHandle(in.Fh).(type) {
+	case *readHandle:
+		h.release()
+	case *writeHandle:
+		h.release()
+	}
+}
+
+// release ends h: what was not published yet is.
+func (h *writeHandle) release() {
+	h.publish(true) // an error is in .storefs/errors; nobody else would hear of it
+	s := h.s
+	s.mu.Lock()
+	if h.node.writer == h {
+		h.node.writer = nil
+	}
+	if w := s.writers[h.ref]; w != nil {
+		delete(w, h)
+		if len(w) == 0 {
+			delete(s.writers, h.ref)
+		}
+	}
+	if h.isDue {
+		h.isDue = false
+		s.due.Add(-1)
+	}
+	s.mu.Unlock()
+	close(h.released)
+	h.free()
+}
+
+// abandon drops what was written. tgid is the process on whose account, 0 if there is none.
+func (h *writeHandle) abandon(why string, tgid uint32) {
+	h.mu.Lock()
+	lost := h.dirty && !h.dead
+	h.dead = true
+	h.mu.Unlock()
+	if !lost {
+		return
+	}
+	h.s.mu.Lock()
+	ref := h.ref
+	h.s.mu.Unlock()
+	h.s.stats.abandoned.Add(1)
+	if tgid == 0 {
+		tgid = h.opener()
+	}
+	h.s.errors.record(h.s.nameOf(ref), tgid, commandOf(tgid), "abandoned: "+why)
+}
+
+// abandonAll ends the handles that the kernel did not release before the mount ended. A file whose last
+// process had closed it is published, any other is abandoned.
+func (s *Server) abandonAll() {
+	s.mu.Lock()
+	all := s.handles
+	s.handles = map[uint64]any{}
+	s.mu.Unlock()
+	for _, h := range all {
+		switch h := h.(type) {
+		case *readHandle:
+			h.release()
+		case *dirHandle:
+			h.release()
+		case *writeHandle:
+			s.mu.Lock()
+			closed := h.closed
+			s.mu.Unlock()
+			if !closed {
+				h.abandon("the mount ended", 0)
+			}
+			h.release()
+		}
+	}
+}
+
+func (s *Server) Fsync(cancel <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
+	s.count(opFsync)
+	if h, ok := s.handle(in.Fh).(*writeHandle); ok {
+		if err := h.publish(false); err != nil {
+			return s.status("fsync", err)
+		}
+	}
+	return s.sync(cancel)
+}
+
+func (s *Server) sync(cancel <-chan struct{}) fuse.Status {
+	if s.o.ReadOnly {
+		return fuse.OK
+	}
+	ctx, stop := s.request(cancel)
+	defer stop()
+	return s.status("sync", s.store.Sync(ctx))
+}
+
+// enlistLocked makes h known as a writer of its place.
+func (s *Server) enlistLocked(h *writeHandle) {
+	w := s.writers[h.ref]
+	if w == nil {
+		w = map[*writeHandle]struct{}{}
+		s.writers[h.ref] = w
+	}
+	w[h] = struct{}{}
+}
+
+// pendingAt returns a handle that is creating the key at ref and has published nothing; nil if there is none.
+func (s *Server) pendingAt(ref backend.Ref) *writeHandle {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for h := range s.writers[ref] {
+		if h.created && !h.gone {
+			return h
+		}
+	}
+	return nil
+}
+
+// detachWriters makes the writers of ref, which was unlinked, publish nothing.
+func (s *Server) detachWriters(ref backend.Ref) {
+	s.mu.Lock()
+	var ends []func()
+	for h := range s.writers[ref] {
+		h.gone = true
+		if h.unreserve != nil {
+			ends = append(ends, h.unreserve)
+			h.unreserve = nil
+		}
+	}
+	s.mu.Unlock()
+	for _, end := range ends {
+		end()
+	}
+}
+
+// moveWriters makes the writers of from publish at to. Those of to go on: the last close wins.
+func (s *Server) moveWriters(from, to backend.Ref, flags backend.RenameFlags) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a, b := s.writers[from], s.writers[to]
+	if from == to || len(a) == 0 && len(b) == 0 {
+		return
+	}
+	delete(s.writers, from)
+	for h := range a {
+		h.ref = to
+	}
+	if flags&backend.Exchange != 0 {
+		delete(s.writers, to)
+		for h := range b {
+			h.ref = from
+			s.enlistLocked(h)
+		}
+	}
+	for h := range a {
+		s.enlistLocked(h)
+	}
+}
+
+// releaseSoon bounds the wait for a release that is due. It comes within microseconds, if another process does not hold the file.
+const releaseSoon = 100 * time.Millisecond
+
+// expectRelease is called when a process that did not open the file closed a descriptor: if the one that opened it has none
+// any more that may have been the last.
+func (h *writeHandle) expectRelease() {
+	h.s.mu.Lock()
+	defer h.s.mu.Unlock()
+	if h.closed && !h.isDue {
+		h.isDue = true
+		h.s.due.Add(1)
+	}
+}
+
+// awaitRelease waits for releases of ref that are due, so that what comes after the close sees what it published.
+func (s *Server) awaitRelease(ref backend.Ref) {
+	if s.due.Load() == 0 {
+		return
+	}
+	s.mu.Lock()
+	var due []*writeHandle
+	for h := range s.writers[ref] {
+		if h.isDue {
+			due = append(due, h)
+		}
+	}
+	s.mu.Unlock()
+	for _, h := range due {
+		t := time.NewTimer(releaseSoon)
+		select {
+		case <-h.released:
+		case <-t.C:
+			s.mu.Lock()
+			if h.isDue {
+				h.isDue = false
+				s.due.Add(-1)
+			}
+			s.mu.Unlock()
+		}
+		t.Stop()
+	}
+}
+
+func (s *Server) Tmpfile(cancel <-chan struct{}, in *fuse.CreateIn, out *fuse.CreateOut) fuse.Status {
+	return fuse.Status(syscall.EOPNOTSUPP)
+}
