@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// memoryHistory is how many changes a Memory knows of; Watch from before them yields ErrHistoryGone.
+// memoryHistory is how many changes a Memory knows of at least; Watch from before them yields ErrHistoryGone.
 const memoryHistory = 10_000
 
 // Memory is a store that lasts as long as its process, and the specification of all others: each generation is a sorted
@@ -164,7 +164,8 @@ func concatenate(parts []Part) ([]byte, error) {
 
 func (m *Memory) rememberLocked(changes []Change) {
 	m.history = append(m.history, changes...)
-	if drop := len(m.history) - memoryHistory; drop > 0 {
+	// Not at each commit, or each would copy the history.
+	if drop := len(m.history) - memoryHistory; drop > memoryHistory {
 		m.forgot = m.history[drop-1].Generation
 		for drop < len(m.history) && m.history[drop].Generation == m.forgot {
 			drop++ // half a generation is none
