@@ -46,10 +46,14 @@ func split(ns int64) (uint64, uint32) {
 	return uint64(sec), uint32(rest)
 }
 
-// answer fills the answer of a lookup with node n for entry e.
-func (s *Server) answer(out *fuse.EntryOut, n *node, e *backend.Entry) {
+// answer fills the answer of a lookup with node n. The version is the node's: a retry is answered with a reserved node, whatever was
+// committed since.
+func (s *Server) answer(out *fuse.EntryOut, n *node) {
+	s.mu.Lock()
+	e := n.v.e
+	s.mu.Unlock()
 	out.NodeId, out.Generation = n.id, 1
-	s.fill(&out.Attr, e)
+	s.fill(&out.Attr, &e)
 	if !s.o.Strict {
 		out.SetEntryTimeout(longAgo)
 		out.SetAttrTimeout(longAgo)
@@ -96,7 +100,7 @@ func (s *Server) Lookup(cancel <-chan struct{}, h *fuse.InHeader, name string, o
 	if err != nil {
 		return s.status("lookup of "+name, err)
 	}
-	s.answer(out, s.bind(snap, &e, h.Pid), &e)
+	s.answer(out, s.bind(snap, &e, h.Pid))
 	return fuse.OK
 }
 
@@ -213,6 +217,8 @@ func (s *Server) SetAttr(cancel <-chan struct{}, in *fuse.SetAttrIn, out *fuse.A
 		var err error
 		if w != nil && w.openBy(in.Pid) {
 			err = w.truncate(int64(size))
+		} else if s.truncateRefused(n, in.Pid) {
+			return fuse.Status(syscall.ESTALE)
 		} else {
 			err = s.truncate(ctx, n, int64(size))
 			change = backend.AttrChange{}
@@ -331,6 +337,30 @@ func (s *Server) truncate(ctx ctx, n *node, size int64) error {
 		return err
 	}
 	return backend.ErrConflict
+}
+
+// truncateRefused says whether a truncation of n by thread tid has to be answered with ESTALE, because n has readers: the kernel would
+// cut what they see.
+func (s *Server) truncateRefused(n *node, tid uint32) bool {
+	s.mu.Lock()
+	ref, read := n.v.e.Ref, n.readers > 0 || n.reservedFor(false, tid)
+	r := s.retries[tid]
+	again := r != nil && r.n != n && r.ref == ref
+	if !read || again {
+		n.tainted = true
+		if n.v.cur == n {
+			n.v.cur = nil
+		}
+		old := s.dropRetryLocked(tid)
+		s.mu.Unlock()
+		if old != nil {
+			old.Close()
+		}
+		return false
+	}
+	s.mu.Unlock()
+	s.refuse(tid, ref, true)
+	return true
 }
 
 func (s *Server) truncateOnce(ctx ctx, n *node, ref backend.Ref, size int64) error {

@@ -91,7 +91,7 @@ func (s *Server) made(cancel <-chan struct{}, h *fuse.InHeader, what string, b *
 	n := v.cur
 	s.holdLocked(n)
 	s.mu.Unlock()
-	s.answer(out, n, &e)
+	s.answer(out, n)
 	return fuse.OK
 }
 

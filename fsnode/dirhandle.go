@@ -167,7 +167,7 @@ func (s *Server) ReadDirPlus(cancel <-chan struct{}, in *fuse.ReadIn, out *fuse.
 		if err != nil || now.Ino != e.Ino {
 			return true // no node: the kernel will look it up
 		}
-		s.answer(o, s.bindListed(&now), &now)
+		s.answer(o, s.bindListed(&now))
 		return true
 	})
 }

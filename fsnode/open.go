@@ -124,11 +124,11 @@ func (s *Server) openWrite(n *node, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Sta
 	h := s.newWriteHandle(ref, in.Flags, tid)
 	if mine && !blind && r.value != nil {
 		s.mu.Lock()
+		defer s.mu.Unlock()
 		s.takeRetryLocked(tid)
-		h.base = n.v.e
-		s.mu.Unlock()
-		h.value = r.value
-		return s.openedForWriting(h, n, out)
+		h.base, h.value = n.v.e, r.value
+		s.writingLocked(h, n, out)
+		return fuse.OK
 	}
 	snap, err := s.snapshot()
 	if err != nil {
@@ -159,28 +159,27 @@ func (s *Server) openWrite(n *node, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Sta
 	}
 	s.mu.Lock()
 	busy := n.readers > 0 || n.writer != nil || n.reservedFor(false, tid) || n.reservedFor(true, tid)
-	var old backend.Value
-	if mine || again || !busy {
-		old = s.dropRetryLocked(tid)
-	}
-	s.mu.Unlock()
 	if busy && !mine && !again {
+		s.mu.Unlock()
 		h.free()
 		s.refuse(tid, ref, true)
 		return fuse.Status(syscall.ESTALE)
 	}
+	old := s.dropRetryLocked(tid)
+	s.writingLocked(h, n, out)
+	s.mu.Unlock()
 	if old != nil {
 		old.Close()
 	}
-	return s.openedForWriting(h, n, out)
+	return fuse.OK
 }
 
-// openedForWriting makes h the writer of n, which it taints, and answers with it.
-func (s *Server) openedForWriting(h *writeHandle, n *node, out *fuse.OpenOut) fuse.Status {
-	out.Fh = s.newHandle(h)
+// writingLocked makes h the writer of n, which it taints, and answers with it.
+func (s *Server) writingLocked(h *writeHandle, n *node, out *fuse.OpenOut) {
+	s.lastHandle++
+	s.handles[s.lastHandle] = h
+	out.Fh = s.lastHandle
 	out.OpenFlags = fuse.FOPEN_DIRECT_IO
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	h.node = n
 	if n.writer == nil {
 		n.writer = h
@@ -191,7 +190,6 @@ func (s *Server) openedForWriting(h *writeHandle, n *node, out *fuse.OpenOut) fu
 	}
 	h.inos = append(h.inos, uint64(n.v.e.Ino), uint64(h.base.Ino))
 	s.enlistLocked(h)
-	return fuse.OK
 }
 
 // Create makes a file and opens it. What is opened for writing exists for others once it is published.
@@ -247,10 +245,11 @@ func (s *Server) Create(cancel <-chan struct{}, in *fuse.CreateIn, name string, 
 	s.mu.Lock()
 	n := s.newNodeLocked(s.versionLocked(&e))
 	s.holdLocked(n)
+	s.writingLocked(h, n, &out.OpenOut)
 	s.mu.Unlock()
 	out.NodeId, out.Generation = n.id, 1
 	s.fill(&out.Attr, &e)
-	return s.openedForWriting(h, n, &out.OpenOut)
+	return fuse.OK
 }
 
 // openExisting is Create of a file that someone else has made meanwhile.
@@ -260,7 +259,7 @@ func (s *Server) openExisting(in *fuse.CreateIn, e *backend.Entry, out *fuse.Cre
 	n := s.newNodeLocked(v)
 	s.holdLocked(n)
 	s.mu.Unlock()
-	s.answer(&out.EntryOut, n, e)
+	s.answer(&out.EntryOut, n)
 	out.SetEntryTimeout(0)
 	open := fuse.OpenIn{InHeader: in.InHeader, Flags: in.Flags}
 	var st fuse.Status
