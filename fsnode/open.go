@@ -158,7 +158,7 @@ func (s *Server) openWrite(n *node, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Sta
 		}
 	}
 	s.mu.Lock()
-	busy := n.readers > 0 || n.writer != nil || n.reservedFor(false, tid) || n.reservedFor(true, tid)
+	busy := n.readers > 0 || n.writer != nil && !n.writer.finished || n.reservedFor(false, tid) || n.reservedFor(true, tid)
 	if busy && !mine && !again {
 		s.mu.Unlock()
 		h.free()
@@ -181,7 +181,7 @@ func (s *Server) writingLocked(h *writeHandle, n *node, out *fuse.OpenOut) {
 	out.Fh = s.lastHandle
 	out.OpenFlags = fuse.FOPEN_DIRECT_IO
 	h.node = n
-	if n.writer == nil {
+	if n.writer == nil || n.writer.finished {
 		n.writer = h
 	}
 	n.tainted = true

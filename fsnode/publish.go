@@ -51,7 +51,11 @@ func (h *writeHandle) flush(tid uint32) error {
 	h.s.mu.Lock()
 	h.closed = true
 	h.s.mu.Unlock()
-	return h.publish(true)
+	err := h.publish(true)
+	h.s.mu.Lock()
+	h.finished = true
+	h.s.mu.Unlock()
+	return err
 }
 
 // wroteBy says whether a thread of process tgid wrote.

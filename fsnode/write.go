@@ -29,6 +29,7 @@ type writeHandle struct {
 	unreserve func()      // ends the reservation of the name
 	isDue     bool        // a release is on its way
 	closed    bool        // the process that opened it has it open no longer
+	finished  bool        // closed, and all that was written is published: its release is all that can be expected
 	inos      []uint64    // the inode numbers that the kernel may know this file by
 
 	mu        sync.Mutex
@@ -175,6 +176,7 @@ func (h *writeHandle) write(data []byte, off int64, tid uint32) (int, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.wroteLocked(tid)
+	h.unfinished()
 	n, err := h.writeLocked(data, off)
 	if err != nil && h.failed == nil {
 		h.failed = err
@@ -220,6 +222,16 @@ func (h *writeHandle) writeLocked(data []byte, off int64) (int, error) {
 		h.base.Mtime = time.Now().UnixNano()
 	}
 	return n, err
+}
+
+// unfinished notes that h is used after the process that opened it closed it.
+func (h *writeHandle) unfinished() {
+	h.s.mu.Lock()
+	h.finished = false
+	if h.node.writer == nil {
+		h.node.writer = h
+	}
+	h.s.mu.Unlock()
 }
 
 // wroteLocked notes the process of a thread that writes, for when it is killed.
