@@ -360,7 +360,7 @@ func (m *model) inoAt(rt *rapid.T, ref backend.Ref) backend.Ino {
 }
 
 func drawContent(rt *rapid.T) string {
-	n := rapid.SampledFrom([]int{0, 1, 5, 100, 1024, 1025, 5000, 70_000}).Draw(rt, "bytes")
+	n := rapid.SampledFrom([]int{0, 1, 2, 5, 5, 100, 100, 1000, 1024, 1025, 5000, 70_000}).Draw(rt, "bytes")
 	return pattern(n, rapid.Uint64Range(0, 9).Draw(rt, "pattern"))
 }
 
