@@ -1,0 +1,130 @@
+package filestore
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// durable is what the file of that name says: the newest HEAD known to be on stable storage with all it names. Its
+// file is not recycled, and nothing it names is removed. Written under the commit lock; not itself synced, as it
+// matters only to living processes.
+type durable struct {
+	seq, gen uint64
+	nextID   uint64 // tables and volumes from here on are not synced
+	curVol   uint64 // nor is this volume
+}
+
+const durableSize = 4*8 + 4
+
+// readDurable returns the zero durable if the file is damaged or, without the commit lock, being written.
+func (s *Store) readDurable() durable {
+	var d durable
+	var b [durableSize]byte
+	if s.durf == nil {
+		return d
+	}
+	if n, err := readFull(s.durf, b[:], 0); err != nil || n < len(b) || checksum(b[:32]) != le.Uint32(b[32:]) {
+		return d
+	}
+	return durable{le.Uint64(b[:]), le.Uint64(b[8:]), le.Uint64(b[16:]), le.Uint64(b[24:])}
+}
+
+func (s *Store) writeDurableLocked(h *head) error {
+	d := durable{h.seq, h.gen, h.nextID, h.nextID}
+	if n := len(h.vols); n > 0 {
+		d.curVol = h.vols[n-1].id
+	}
+	var b []byte
+	for _, v := range []uint64{d.seq, d.gen, d.nextID, d.curVol} {
+		b = le.AppendUint64(b, v)
+	}
+	_, err := s.durf.WriteAt(le.AppendUint32(b, checksum(b)), 0)
+	return err
+}
+
+// Sync implements backend.Store.
+func (s *Store) Sync(ctx context.Context) error {
+	s.life.RLock()
+	defer s.life.RUnlock()
+	return s.makeDurable(ctx)
+}
+
+// makeDurable syncs what the newest generation needs and is not durable yet, whoever committed it.
+func (s *Store) makeDurable(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	s.syncMu.Lock()
+	defer s.syncMu.Unlock()
+	p, err := s.pinNewest()
+	if err != nil {
+		return err
+	}
+	defer s.unpin(p)
+	d := s.readDurable()
+	if d.seq == p.h.seq {
+		return nil
+	}
+	if err := s.syncFiles(ctx, p, d); err != nil {
+		return fmt.Errorf("sync generation %d: %w", p.h.gen, err)
+	}
+	s.count.syncs.Add(1)
+	if s.durf == nil {
+		return nil
+	}
+	release, err := s.acquire(ctx)
+	if err != nil {
+		return fmt.Errorf("sync: %w", err)
+	}
+	defer release()
+	if s.readDurable().seq < p.h.seq {
+		return s.writeDurableLocked(p.h)
+	}
+	return nil
+}
+
+// syncFiles syncs the files that p needs and that were not synced with d.
+func (s *Store) syncFiles(ctx context.Context, p *pin, d durable) error {
+	var paths []string
+	for _, t := range p.h.tabs {
+		if t.id >= d.nextID {
+			paths = append(paths, s.tablePath(t.id))
+		}
+	}
+	for _, v := range p.h.vols {
+		if v.id >= d.curVol {
+			paths = append(paths, s.volumePath(v.id))
+		}
+	}
+	if p.h.solos > 0 && p.h.nextID > d.nextID {
+		for r, err := range p.scan(0, volumeName(d.nextID)) {
+			if err != nil {
+				return err
+			}
+			if r.dir() != 0 {
+				break
+			}
+			if id, _, err := r.volume(); err == nil {
+				paths = append(paths, s.volumePath(id))
+			}
+		}
+	}
+	if p.h.nextID > d.nextID {
+		paths = append(paths, s.dir+"/data", s.dir+"/index")
+	}
+	for _, path := range append(paths, s.dir) {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := syncPath(path); err != nil {
+			return err
+		}
+	}
+	if err := unix.Fdatasync(int(p.f.Fd())); err != nil {
+		return &os.PathError{Op: "sync", Path: p.f.Name(), Err: err}
+	}
+	return nil
+}

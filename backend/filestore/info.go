@@ -1,0 +1,56 @@
+package filestore
+
+import (
+	"io/fs"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/storefs/storefs/backend"
+)
+
+// Info describes a store.
+type Info struct {
+	Path       string
+	Format     int // version
+	Generation backend.Generation
+	Files      uint64 // symbolic links among them
+	Dirs       uint64 // the root among them
+	Bytes      uint64 // of all values
+	DiskFiles  int    // regular files that the store is made of
+	DiskBytes  int64  // that they take on disk
+	Tables     int
+	Volumes    int
+	Spares     int
+	Sync       SyncMode // of this Store value
+	LastCommit time.Time
+}
+
+// Info returns what is so now; what is on disk may change while it is being counted.
+func (s *Store) Info() (Info, error) {
+	p, err := s.pinNewest()
+	if err != nil {
+		return Info{}, err
+	}
+	defer s.unpin(p)
+	h := p.h
+	i := Info{Path: s.dir, Format: formatVer, Generation: backend.Generation(h.gen), Files: h.files, Dirs: h.dirs, Bytes: h.bytes,
+		Tables: len(h.tabs), Volumes: len(h.vols) + int(h.solos), Sync: s.opt.Sync, LastCommit: time.Unix(0, h.time)}
+	err = filepath.WalkDir(s.dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return nil // removed meanwhile
+		}
+		if strings.HasPrefix(d.Name(), "HEAD.") {
+			i.Spares++
+		}
+		i.DiskFiles++
+		if fi, err := d.Info(); err == nil {
+			if st, ok := fi.Sys().(*syscall.Stat_t); ok {
+				i.DiskBytes += st.Blocks * 512
+			}
+		}
+		return nil
+	})
+	return i, err
+}

@@ -1,0 +1,194 @@
+package filestore
+
+import (
+	"context"
+	"fmt"
+	"math/bits"
+	"os"
+	"slices"
+)
+
+const (
+	mergeWidth = 4         // tables of one tier that stand together before they are merged
+	maxTables  = 24        // more than that are merged whatever their sizes
+	mergeByte  = 1<<62 + 1 // of the lock file: held by the process that merges
+)
+
+// tier is the size class of a table: below 64 KiB, below 256 KiB, below 1 MiB and so on.
+func tier(n uint64) int { return (bits.Len64(n>>16) + 1) / 2 }
+
+// dueMerge returns the range of tables to be merged next, empty if none: the smallest tier of which mergeWidth
+// tables stand together with none of a higher tier between them. So every record is written again once a tier.
+func dueMerge(tabs []tabInfo) (from, to int) {
+	top := 0
+	for _, t := range tabs {
+		top = max(top, tier(t.length))
+	}
+	for level := 0; level <= top; level++ {
+		n := 0
+		for i, j := 0, 0; j < len(tabs); j++ {
+			switch k := tier(tabs[j].length); {
+			case k > level:
+				i, n = j+1, 0
+			case k == level:
+				n++
+			}
+			if n >= mergeWidth && (j+1 == len(tabs) || tier(tabs[j+1].length) > level) {
+				return i, j + 1
+			}
+		}
+	}
+	if len(tabs) > maxTables {
+		return len(tabs) / 2, len(tabs)
+	}
+	return 0, 0
+}
+
+// Compact merges all index tables into one.
+func (s *Store) Compact(ctx context.Context) error {
+	s.life.RLock()
+	defer s.life.RUnlock()
+	_, err := s.merge(ctx, func(tabs []tabInfo) (int, int) {
+		if len(tabs) < 2 {
+			return 0, 0
+		}
+		return 0, len(tabs)
+	})
+	return err
+}
+
+// merge makes one merge of the tables that choose returns; false if there is nothing to do, or another does it.
+func (s *Store) merge(ctx context.Context, choose func([]tabInfo) (from, to int)) (bool, error) {
+	p, err := s.pinNewest()
+	if err != nil {
+		return false, err
+	}
+	defer s.unpin(p)
+	if from, to := choose(p.h.tabs); from == to {
+		return false, nil
+	}
+	done, ok, err := s.lock.TryRange(mergeByte)
+	if err != nil || !ok {
+		return false, err
+	}
+	defer done()
+	// Another process may have merged between the pin and the lock.
+	q, err := s.pinNewest()
+	if err != nil {
+		return false, err
+	}
+	defer s.unpin(q)
+	from, to := choose(q.h.tabs)
+	if from == to {
+		return false, nil
+	}
+	f, err := s.tempFile()
+	if err != nil {
+		return false, err
+	}
+	path := f.Name()
+	defer os.Remove(path) // it is gone from there if all went well
+	w, history, err := s.writeMerged(ctx, q, from, to, f)
+	if err == nil {
+		err = s.swapMerged(ctx, q, from, to, w, history)
+	}
+	if err != nil {
+		f.Close()
+		return false, fmt.Errorf("merge tables: %w", err)
+	}
+	s.count.merges.Add(1)
+	return true, nil
+}
+
+// writeMerged writes the newest record of each key of the tables from to to. Old removals go if there is no older table.
+func (s *Store) writeMerged(ctx context.Context, p *pin, from, to int, f *os.File) (*tableWriter, uint64, error) {
+	var cs []*cursor
+	for i := to - 1; i >= from; i-- {
+		c, err := tableCursor(p.tabs.list[i])
+		if err != nil {
+			return nil, 0, err
+		}
+		cs = append(cs, c)
+	}
+	w := newTableWriter(f, 0)
+	history := p.h.history
+	n := 0
+	for r, err := range mergeFrom(cs, 0, "") {
+		if n++; err == nil && n%1024 == 0 {
+			err = ctx.Err()
+		}
+		if err != nil {
+			return nil, 0, err
+		}
+		if from == 0 && r.kind() == recTomb && r.rev()+keepRemovals < p.h.gen {
+			history = max(history, r.rev())
+			continue
+		}
+		if err := w.add(r); err != nil {
+			return nil, 0, err
+		}
+	}
+	return w, history, nil
+}
+
+// swapMerged puts the merged table in the place of those it was made of.
+func (s *Store) swapMerged(ctx context.Context, p *pin, from, to int, w *tableWriter, history uint64) error {
+	if s.opt.Sync == Always { // most of it while nobody waits
+		if err := w.w.Flush(); err != nil {
+			return err
+		}
+		if err := w.f.Sync(); err != nil {
+			return err
+		}
+	}
+	release, err := s.acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	now, err := s.pinNewest()
+	if err != nil {
+		return err
+	}
+	defer s.unpin(now)
+	if len(now.h.tabs) < to || !slices.Equal(now.h.tabs[:to], p.h.tabs[:to]) {
+		return nil // cannot be while mergeByte is held; the merge is simply lost
+	}
+	h := *now.h
+	h.seq++
+	h.history = max(h.history, history)
+	w.info.id = h.nextID
+	h.nextID++
+	m, err := w.finish()
+	if err != nil {
+		return err
+	}
+	if err := w.f.Chmod(s.fileMode); err != nil {
+		return err
+	}
+	path := s.tablePath(w.info.id)
+	if err := os.Rename(w.f.Name(), path); err != nil {
+		return err
+	}
+	if s.opt.Sync == Always {
+		if err := w.f.Sync(); err != nil {
+			return err
+		}
+		if err := syncPath(s.dir + "/index"); err != nil {
+			return err
+		}
+	}
+	nt := &table{s: s, id: w.info.id, path: path}
+	nt.meta.Store(m)
+	h.tabs = slices.Concat(h.tabs[:from], []tabInfo{m.info}, h.tabs[to:])
+	if err := s.installLocked(now, &h, nt); err != nil {
+		os.Remove(path)
+		return err
+	}
+	var gone []trash
+	for _, t := range now.h.tabs[from:to] {
+		gone = append(gone, trash{t.id, false, h.seq})
+	}
+	s.discard(gone)
+	return nil
+}

@@ -1,0 +1,37 @@
+package filestore
+
+import "time"
+
+// SyncMode says when commits are made durable, that is safe from a power failure. They survive the death of every process
+// in each mode.
+type SyncMode uint8
+
+const (
+	Interval SyncMode = iota // soon after the commit, at most Options.Interval later, and at Close
+	Always                   // before Commit returns
+	Never                    // when Sync is called, and before files that an older generation needs are removed
+)
+
+func (m SyncMode) String() string { return [...]string{"interval", "always", "never"}[m%3] }
+
+// Options of Open. Nil means the defaults.
+type Options struct {
+	Create      bool          // make the store if the directory is missing or empty
+	ReadOnly    bool          // change nothing in the directory, not even to lock it
+	Sync        SyncMode      // zero: Interval
+	Interval    time.Duration // zero: 1 s
+	LockTimeout time.Duration // how long a commit waits for the lock; zero: 30 s
+	Command     string        // what others are told who wait for the lock; zero: the program's name
+	ManualMerge bool          // tables are merged by Compact alone, never in the background or by Close
+
+	// bootID stands in for /proc/sys/kernel/random/boot_id in tests.
+	bootID string
+}
+
+const (
+	cacheBytes   = 8 << 20
+	idleVolumes  = 64
+	closeMerge   = 4 << 20 // Close merges tables that are no longer than this together
+	fewTrash     = 16      // removed files that wait for a sync in the modes that have no clock
+	keepRemovals = 1000    // generations for which a removal stays recorded at least, for Watch
+)

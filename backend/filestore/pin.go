@@ -1,0 +1,214 @@
+package filestore
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/storefs/storefs/backend"
+	"github.com/storefs/storefs/lockmgr"
+)
+
+// pin is one generation held fast: a HEAD file under a shared lock, so that no process writes to it or removes what it names.
+type pin struct {
+	s    *Store
+	h    *head
+	f    *os.File
+	ino  uint64
+	tabs *tableSet
+	refs int    // guarded by Store.mu
+	name string // of the spare that f became, if this process knows; guarded by Store.mu
+}
+
+// tableSet is the open tables of one or more pins, oldest first.
+type tableSet struct {
+	refs int // guarded by Store.mu
+	list []*table
+}
+
+// headIno returns the inode of the file that is HEAD now.
+func (s *Store) headIno() (uint64, error) {
+	var st unix.Stat_t
+	if err := unix.Fstatat(s.dfd, "HEAD", &st, 0); err != nil {
+		return 0, &os.PathError{Op: "stat", Path: filepath.Join(s.dir, "HEAD"), Err: err}
+	}
+	return st.Ino, nil
+}
+
+// pinNewest returns the newest generation with one more reference to it. While the name HEAD leads to the file we have
+// pinned nothing was committed: nobody writes to a pinned file, and its inode number is not given to another.
+func (s *Store) pinNewest() (*pin, error) {
+	for {
+		ino, err := s.headIno()
+		s.mu.Lock()
+		if s.closed {
+			s.mu.Unlock()
+			return nil, backend.ErrClosed
+		}
+		if err == nil && s.cur != nil && s.cur.ino == ino {
+			p := s.cur
+			p.refs++
+			s.mu.Unlock()
+			return p, nil
+		}
+		s.mu.Unlock()
+		if err != nil {
+			return nil, err
+		}
+		p, err := s.readHead()
+		if err != nil {
+			return nil, err
+		}
+		if s.adopt(p) {
+			return p, nil
+		}
+	}
+}
+
+// adopt makes p, fresh from readHead, the newest pin. It reports false, and lets p go, if a newer one is there already.
+func (s *Store) adopt(p *pin) bool {
+	s.mu.Lock()
+	old := s.cur
+	if s.closed || old != nil && old.h.seq >= p.h.seq {
+		s.mu.Unlock()
+		p.f.Close()
+		return false
+	}
+	p.tabs = s.tableSetLocked(p.h.tabs)
+	p.refs = 2
+	s.cur = p
+	s.mu.Unlock()
+	if old != nil {
+		s.unpin(old)
+	}
+	return true
+}
+
+// readHead opens, locks and decodes HEAD.
+func (s *Store) readHead() (*pin, error) {
+	path := filepath.Join(s.dir, "HEAD")
+	mode := os.O_RDWR
+	if s.opt.ReadOnly {
+		mode = os.O_RDONLY
+	}
+	for try := 0; ; try++ {
+		if try > 100 {
+			runtime.Gosched()
+		}
+		f, err := os.OpenFile(path, mode, 0)
+		if err != nil {
+			return nil, err
+		}
+		ino, err := inoOf(f)
+		var now uint64
+		ok := false
+		if err == nil {
+			ok, err = lockmgr.TryShared(f)
+		}
+		if err == nil && ok {
+			now, err = s.headIno()
+		}
+		if err != nil {
+			f.Close()
+			return nil, err
+		}
+		if !ok || now != ino { // a writer recycles it: it is HEAD no more
+			f.Close()
+			continue
+		}
+		h, err := readHeadFile(f, path)
+		if err != nil {
+			f.Close()
+			return nil, err
+		}
+		return &pin{s: s, h: h, f: f, ino: ino}, nil
+	}
+}
+
+func inoOf(f *os.File) (uint64, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return 0, &os.PathError{Op: "stat", Path: f.Name(), Err: err}
+	}
+	return st.Ino, nil
+}
+
+func readHeadFile(f *os.File, path string) (*head, error) {
+	buf := make([]byte, 16<<10)
+	n, err := readFull(f, buf, 0)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	total, err := headLength(buf[:n], path)
+	if err != nil {
+		return nil, err
+	}
+	if fi, err := f.Stat(); err != nil || int64(total) > fi.Size() {
+		if err != nil {
+			return nil, err
+		}
+		return nil, &backend.CorruptError{Path: path, Offset: fi.Size(), Reason: "the file ends too early"}
+	}
+	if total > n {
+		buf = append(make([]byte, 0, total), buf[:n]...)[:total]
+		if n, err = readFull(f, buf, 0); err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+	}
+	return decodeHead(buf[:n], path)
+}
+
+// tableSetLocked returns the set of tables that a HEAD names, with one reference.
+func (s *Store) tableSetLocked(infos []tabInfo) *tableSet {
+	ts := &tableSet{refs: 1}
+	for _, i := range infos {
+		t := s.tables[i.id]
+		if t == nil {
+			t = &table{s: s, id: i.id, path: s.tablePath(i.id)}
+			s.tables[i.id] = t
+		}
+		t.refs++
+		ts.list = append(ts.list, t)
+	}
+	return ts
+}
+
+// addRef takes one more reference to a pin that the caller has a reference to.
+func (s *Store) addRef(p *pin) {
+	s.mu.Lock()
+	p.refs++
+	s.mu.Unlock()
+}
+
+// unpin gives a reference back. The last one unlocks the file, and closes the tables that no pin needs.
+func (s *Store) unpin(p *pin) {
+	var gone []*table
+	s.mu.Lock()
+	p.refs--
+	if p.refs > 0 {
+		s.mu.Unlock()
+		return
+	}
+	if p.tabs.refs--; p.tabs.refs == 0 {
+		for _, t := range p.tabs.list {
+			if t.refs--; t.refs == 0 {
+				delete(s.tables, t.id)
+				gone = append(gone, t)
+			}
+		}
+	}
+	keep := p.name != "" && !s.closed && s.spareFiles[p.name] == nil && lockmgr.Unlock(p.f) == nil
+	if keep {
+		s.spareFiles[p.name] = p.f
+	}
+	s.mu.Unlock()
+	if !keep {
+		p.f.Close()
+	}
+	for _, t := range gone {
+		t.close()
+	}
+}

@@ -1,0 +1,242 @@
+package filestore
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/storefs/storefs/backend"
+	"github.com/storefs/storefs/lockmgr"
+)
+
+const (
+	headBound  = 32 << 10 // record bytes at which HEAD is spilled into a table
+	spareSize  = 64 << 10 // what every spare has on disk from the start, so that a full disk does not stop removals
+	minSpares  = 2
+	manySpares = 6 // more than that are removed when nobody holds them
+)
+
+// listSpares returns the names of the spares there are.
+func (s *Store) listSpares() ([]string, error) {
+	d, err := os.Open(s.dir)
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	names, err := d.Readdirnames(-1)
+	names = slices.DeleteFunc(names, func(n string) bool { return !strings.HasPrefix(n, "HEAD.") })
+	slices.Sort(names)
+	return names, err
+}
+
+// takeSpare returns a spare that nobody holds, exclusively locked. It never returns the file with the sequence number durable.
+func (s *Store) takeSpareLocked(durable uint64) (string, *os.File, bool, error) {
+	for range 2 {
+		for i := 0; i < len(s.spareNames); {
+			name := s.spareNames[i]
+			f, err := s.openSpareLocked(name)
+			if errors.Is(err, os.ErrNotExist) {
+				s.spareNames = slices.Delete(s.spareNames, i, i+1)
+				continue
+			}
+			if err != nil {
+				return "", nil, false, err
+			}
+			ok, err := lockmgr.TryExclusive(f)
+			if err != nil {
+				f.Close()
+				return "", nil, false, err
+			}
+			if ok && (durable == 0 || sequenceOf(f) != durable) {
+				copy(s.spareNames[1:i+1], s.spareNames[:i]) // the next commit tries it first
+				s.spareNames[0] = name
+				return name, f, false, nil
+			}
+			s.keepSpare(name, f)
+			i++
+		}
+		names, err := s.listSpares()
+		if err != nil {
+			return "", nil, false, err
+		}
+		if slices.Equal(slices.Sorted(slices.Values(s.spareNames)), names) {
+			break
+		}
+		s.spareNames = names
+	}
+	name, f, err := s.makeSpare(s.spareNames)
+	if err == nil {
+		s.spareNames = slices.Insert(s.spareNames, 0, name)
+		s.count.spares.Add(1)
+	}
+	return name, f, true, err
+}
+
+// openSpareLocked opens the file that has the name now: others exchange names, but only under the commit lock.
+func (s *Store) openSpareLocked(name string) (*os.File, error) {
+	s.mu.Lock()
+	f := s.spareFiles[name]
+	delete(s.spareFiles, name)
+	s.mu.Unlock()
+	if f != nil {
+		var st unix.Stat_t
+		ino, err := inoOf(f)
+		if err == nil && unix.Fstatat(s.dfd, name, &st, 0) == nil && st.Ino == ino {
+			return f, nil
+		}
+		f.Close()
+	}
+	return os.OpenFile(filepath.Join(s.dir, name), os.O_RDWR, 0)
+}
+
+// keepSpare unlocks a spare and keeps it open for later.
+func (s *Store) keepSpare(name string, f *os.File) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || s.spareFiles[name] != nil || lockmgr.Unlock(f) != nil {
+		f.Close()
+		return
+	}
+	s.spareFiles[name] = f
+}
+
+func sequenceOf(f *os.File) uint64 {
+	var b [8]byte
+	if n, err := readFull(f, b[:], offSeq); err != nil || n < 8 {
+		return 0
+	}
+	return le.Uint64(b[:])
+}
+
+// makeSpare makes a spare with its space allocated, exclusively locked.
+func (s *Store) makeSpare(names []string) (string, *os.File, error) {
+	name := ""
+	for n := 0; name == "" || slices.Contains(names, name); n++ {
+		name = fmt.Sprintf("HEAD.%d", n)
+	}
+	path := filepath.Join(s.dir, name)
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)
+	if err != nil {
+		return "", nil, err
+	}
+	ok, err := lockmgr.TryExclusive(f)
+	if err == nil && !ok {
+		err = fmt.Errorf("%s: new file is locked", path)
+	}
+	if err == nil {
+		_, err = f.WriteAt(make([]byte, spareSize), 0)
+	}
+	if err != nil {
+		os.Remove(path)
+		f.Close()
+		return "", nil, err
+	}
+	return name, f, nil
+}
+
+// install writes h into a spare and makes that HEAD. base is the newest pin; added are tables that h names and base does not.
+//
+//	step                               after a crash here
+//	write into a spare nobody holds    a file that is newer, but not named HEAD: ignored while HEAD is valid
+//	sync=always: sync it               the same; after a power failure it may count as committed
+//	exchange the names: commit point   committed
+func (s *Store) installLocked(base *pin, h *head, added ...*table) error {
+	d := s.readDurable()
+	name, f, isNew, err := s.takeSpareLocked(d.seq)
+	if err != nil {
+		return err
+	}
+	h.boot = s.boot
+	s.scratch = h.encode(s.scratch)
+	ino, err := inoOf(f)
+	if err == nil {
+		_, err = f.WriteAt(s.scratch, 0)
+	}
+	if err == nil && s.opt.Sync == Always {
+		if err = unix.Fdatasync(int(f.Fd())); err == nil && isNew {
+			err = s.dirf.Sync()
+		}
+	}
+	if err == nil {
+		// Nobody else takes an exclusive lock between the two: that is done under the commit lock only.
+		var ok bool
+		if ok, err = lockmgr.TryShared(f); err == nil && !ok {
+			err = fmt.Errorf("%s: locked by someone without the commit lock", f.Name())
+		}
+	}
+	if err == nil {
+		err = s.exchangeLocked(name, ino)
+	}
+	if err != nil {
+		if !errors.Is(err, backend.ErrIndeterminate) {
+			f.WriteAt(make([]byte, headFixed), 0) // it must not count after a power failure
+		}
+		s.keepSpare(name, f)
+		return err
+	}
+	p := &pin{s: s, h: h, f: f, ino: ino, refs: 1}
+	s.mu.Lock()
+	if len(added) == 0 && base.tabs != nil && sameTables(h.tabs, base.h.tabs) {
+		p.tabs = base.tabs
+		p.tabs.refs++
+	} else {
+		for _, t := range added {
+			s.tables[t.id] = t
+		}
+		p.tabs = s.tableSetLocked(h.tabs)
+	}
+	old := s.cur
+	s.cur = p
+	if old != nil && old.ino == base.ino {
+		old.name = name
+	}
+	s.mu.Unlock()
+	if old != nil {
+		s.unpin(old)
+	}
+	return nil
+}
+
+func sameTables(a, b []tabInfo) bool {
+	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
+}
+
+// exchangeLocked gives the spare, whose inode is ino, the name HEAD, and what was HEAD the spare's name.
+func (s *Store) exchangeLocked(name string, ino uint64) error {
+	err := unix.Renameat2(s.dfd, name, s.dfd, "HEAD", unix.RENAME_EXCHANGE)
+	if err == nil {
+		return nil
+	}
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.ENOTSUP) || errors.Is(err, unix.ENOENT) {
+		err = s.replaceLocked(name)
+	}
+	if err == nil {
+		return nil
+	}
+	now, serr := s.headIno()
+	switch {
+	case serr != nil:
+		return fmt.Errorf("%w: %w", backend.ErrIndeterminate, errors.Join(err, serr))
+	case now == ino:
+		return nil
+	}
+	return &os.LinkError{Op: "rename", Old: filepath.Join(s.dir, name), New: filepath.Join(s.dir, "HEAD"), Err: err}
+}
+
+// replaceLocked serves where the file system has no exchange, and where there is no HEAD: what was HEAD gets a new name if that can be.
+func (s *Store) replaceLocked(name string) error {
+	for n := 0; n < 1000; n++ {
+		kept := fmt.Sprintf("HEAD.%d", n)
+		err := unix.Linkat(s.dfd, "HEAD", s.dfd, kept, 0)
+		if err == unix.EEXIST {
+			continue
+		}
+		break
+	}
+	return unix.Renameat(s.dfd, name, s.dfd, "HEAD")
+}

@@ -1,0 +1,348 @@
+package filestore
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/storefs/storefs/backend"
+	"github.com/storefs/storefs/lockmgr"
+)
+
+var (
+	_ backend.Store    = (*Store)(nil)
+	_ backend.Reserver = (*Store)(nil)
+	_ backend.Spacer   = (*Store)(nil)
+	_ backend.Counter  = (*Store)(nil)
+)
+
+// Store is a store in a directory. Lock order: life, syncMu, the commit lock, mu; nothing is waited for under mu.
+type Store struct {
+	dir      string // absolute
+	opt      Options
+	boot     [16]byte
+	fileMode os.FileMode // of the files of the store
+	created  bool
+	dirf     *os.File
+	dfd      int           // of dirf
+	durf     *os.File      // nil if read-only
+	lock     *lockmgr.Lock // the commit lock; nil if read-only
+	vols     *volumes
+	blocks   *blockCache
+
+	life   sync.RWMutex // held shared by what must be over before the store is closed
+	syncMu sync.Mutex   // one sync at a time
+
+	mu         sync.Mutex // guards the following, and where it is said elsewhere
+	closed     bool
+	cur        *pin                // the newest known
+	tables     map[uint64]*table   // those in some table set
+	spareFiles map[string]*os.File // kept open, not locked
+	own        map[uint64]bool     // generations committed here
+	trash      []trash
+	bgErr      error
+
+	// Guarded by the commit lock.
+	spareNames []string
+	scratch    []byte
+	vbuf       []byte
+
+	count struct{ commits, spares, spills, merges, syncs atomic.Uint64 }
+
+	ctx     context.Context // ends with Close
+	stop    context.CancelFunc
+	wg      sync.WaitGroup
+	dirty   chan struct{} // something was committed
+	kick    chan struct{} // there is something to merge or to remove
+	closing sync.Once
+}
+
+// Open opens the store in directory dir. ErrFormat if it is something else, ErrCorrupt if it is damaged.
+func Open(dir string, o *Options) (*Store, error) {
+	s, err := open(dir, o)
+	if err != nil {
+		return nil, fmt.Errorf("open store: %w", err)
+	}
+	return s, nil
+}
+
+func open(dir string, o *Options) (*Store, error) {
+	s := &Store{tables: map[uint64]*table{}, spareFiles: map[string]*os.File{}, own: map[uint64]bool{},
+		dirty: make(chan struct{}, 1), kick: make(chan struct{}, 1), blocks: newBlockCache(cacheBytes)}
+	if o != nil {
+		s.opt = *o
+	}
+	if s.opt.Interval <= 0 {
+		s.opt.Interval = time.Second
+	}
+	s.vols = &volumes{s: s, m: map[uint64]*volFile{}, limit: idleVolumes}
+	s.vbuf = make([]byte, 0, copyChunk+blockSize)
+	s.ctx, s.stop = context.WithCancel(context.Background())
+	var err error
+	if s.dir, err = filepath.Abs(dir); err == nil {
+		err = s.bootID()
+	}
+	if err == nil {
+		err = s.start()
+	}
+	if err != nil {
+		s.stop()
+		s.release()
+		return nil, err
+	}
+	if !s.opt.ReadOnly {
+		s.wg.Add(1)
+		go s.keeper(s.ctx)
+		if s.opt.Sync == Interval {
+			s.wg.Add(1)
+			go s.syncer(s.ctx)
+		}
+	}
+	return s, nil
+}
+
+// release closes what start has opened.
+func (s *Store) release() {
+	if s.cur != nil {
+		s.cur.name = ""
+		s.unpin(s.cur)
+	}
+	for _, f := range s.spareFiles {
+		f.Close()
+	}
+	s.vols.close()
+	if s.durf != nil {
+		s.durf.Close()
+	}
+	if s.lock != nil {
+		s.lock.Close()
+	}
+	if s.dirf != nil {
+		s.dirf.Close()
+	}
+}
+
+func (s *Store) bootID() error {
+	text := s.opt.bootID
+	if text == "" {
+		b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+		if err != nil {
+			return err
+		}
+		text = string(b)
+	}
+	b, err := hex.DecodeString(strings.ReplaceAll(strings.TrimSpace(text), "-", ""))
+	if err != nil || len(b) != len(s.boot) {
+		return fmt.Errorf("boot id %q is none", text)
+	}
+	copy(s.boot[:], b)
+	return nil
+}
+
+// start finds the newest generation: it makes the store, or recovers it, if there is need.
+func (s *Store) start() error {
+	st, err := s.look()
+	if err != nil {
+		return err
+	}
+	if st == hasNothing {
+		if !s.opt.Create || s.opt.ReadOnly {
+			return &os.PathError{Op: "open", Path: filepath.Join(s.dir, "HEAD"), Err: os.ErrNotExist}
+		}
+		if err := os.MkdirAll(s.dir, 0o777); err != nil {
+			return err
+		}
+	}
+	if s.dirf, err = os.Open(s.dir); err != nil {
+		return err
+	}
+	s.dfd = int(s.dirf.Fd())
+	if !s.opt.ReadOnly {
+		if s.lock, err = lockmgr.New(filepath.Join(s.dir, "lock"), &lockmgr.Options{Timeout: s.opt.LockTimeout, Command: s.opt.Command}); err != nil {
+			return err
+		}
+		if st == hasNothing {
+			if err := s.create(); err != nil {
+				return err
+			}
+		}
+		if s.durf, err = os.OpenFile(filepath.Join(s.dir, "durable"), os.O_RDWR|os.O_CREATE, 0o666); err != nil {
+			return err
+		}
+		fi, err := s.durf.Stat()
+		if err != nil {
+			return err
+		}
+		s.fileMode = fi.Mode().Perm()
+	}
+	if err := s.recover(); err != nil {
+		return err
+	}
+	if s.opt.ReadOnly {
+		return nil
+	}
+	return s.sweep(s.ctx)
+}
+
+// What a directory looks like.
+type content int
+
+const (
+	hasStore   content = iota // HEAD or a spare
+	hasNothing                // missing, empty, or what a creation that was interrupted has left
+)
+
+// look says what is at s.dir; ErrFormat if it is neither a store nor to become one.
+func (s *Store) look() (content, error) {
+	names, err := readNames(s.dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return hasNothing, nil
+	}
+	if errors.Is(err, unix.ENOTDIR) {
+		return 0, fmt.Errorf("%s: not a directory: %w", s.dir, backend.ErrFormat)
+	}
+	if err != nil {
+		if fi, serr := os.Stat(s.dir); serr == nil && !fi.IsDir() {
+			return 0, fmt.Errorf("%s: not a directory: %w", s.dir, backend.ErrFormat)
+		}
+		return 0, err
+	}
+	foreign, head, spare := "", false, false
+	for _, n := range names {
+		switch {
+		case n == "HEAD":
+			head = true
+		case strings.HasPrefix(n, "HEAD."):
+			spare = true
+		case n == "lock" || n == "durable" || n == "index" || n == "data" || n == "tmp":
+		default:
+			foreign = n
+		}
+	}
+	switch {
+	case head:
+		return hasStore, nil
+	case foreign != "":
+		return 0, fmt.Errorf("%s: no storefs store, it holds %q but no HEAD: %w", s.dir, foreign, backend.ErrFormat)
+	case spare && s.spareGeneration():
+		return hasStore, nil
+	}
+	for _, d := range []string{"index", "data"} {
+		if n, err := readNames(filepath.Join(s.dir, d)); err == nil && len(n) > 0 {
+			return hasStore, nil // without a HEAD: damaged, and not to be made anew
+		}
+	}
+	return hasNothing, nil
+}
+
+// create makes what is missing, HEAD last. Others may be doing the same.
+func (s *Store) create() error {
+	release, err := s.lock.Acquire(s.ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if st, err := s.look(); err != nil || st == hasStore {
+		return err
+	}
+	for _, d := range []string{"index", "data", "tmp"} {
+		if err := os.Mkdir(filepath.Join(s.dir, d), 0o777); err != nil && !errors.Is(err, os.ErrExist) {
+			return err
+		}
+	}
+	if s.durf, err = os.OpenFile(filepath.Join(s.dir, "durable"), os.O_RDWR|os.O_CREATE, 0o666); err != nil {
+		return err
+	}
+	defer func() { s.durf.Close(); s.durf = nil }()
+	var r [8]byte
+	rand.Read(r[:])
+	now := time.Now().UnixNano()
+	h := &head{time: now, nextIno: (le.Uint64(r[:])>>24 | 1<<39) << 20, nextID: 1, dirs: 1}
+	root := backend.Entry{Kind: backend.Dir, Ino: backend.RootIno, Ctime: now, Attr: backend.Attr{
+		Mode: 0o755, UID: uint32(os.Geteuid()), GID: uint32(os.Getegid()), Atime: now, Mtime: now}}
+	h.merge([]rec{entryRec(&root, &locator{}), parentRec(1, backend.RootRef, 0)})
+	if err := s.renewLocked(&pin{h: &head{}}, h); err != nil {
+		return err
+	}
+	s.created = true
+	return syncPath(filepath.Dir(s.dir))
+}
+
+// renewLocked installs h, and then again, so that a spare too says that there was a generation since the machine started; and
+// makes it durable. base is what is newest.
+func (s *Store) renewLocked(base *pin, h *head) error {
+	for range minSpares + 1 {
+		n := *h
+		n.seq = max(n.seq, base.h.seq) + 1
+		if err := s.installLocked(base, &n); err != nil {
+			return err
+		}
+		base, h = s.cur, &n
+	}
+	for len(s.spareNames) < minSpares {
+		name, f, err := s.makeSpare(s.spareNames)
+		if err != nil {
+			return err
+		}
+		s.spareNames = append(s.spareNames, name)
+		s.keepSpare(name, f)
+	}
+	if err := s.syncFiles(s.ctx, s.cur, durable{}); err != nil {
+		return err
+	}
+	return s.writeDurableLocked(h)
+}
+
+// Created says whether Open has made the store.
+func (s *Store) Created() bool { return s.created }
+
+// Reserve implements backend.Reserver. Two names can share a lock, once in about 2^62: then one waits for the other in vain.
+func (s *Store) Reserve(ref backend.Ref) (func(), error) {
+	if s.opt.ReadOnly {
+		return nil, backend.ErrReadOnly
+	}
+	release, ok, err := s.lock.TryRange(int64(1 + keyHash(uint64(ref.Dir), ref.Name)&(1<<62-1)))
+	if err == nil && !ok {
+		err = fmt.Errorf("key %q is being made: %w", ref.Name, backend.ErrExists)
+	}
+	if s.isClosed() {
+		err = backend.ErrClosed
+	}
+	return release, err
+}
+
+// Space implements backend.Spacer.
+func (s *Store) Space() (backend.Space, error) {
+	p, err := s.pinNewest()
+	if err != nil {
+		return backend.Space{}, err
+	}
+	defer s.unpin(p)
+	var st unix.Statfs_t
+	if err := unix.Statfs(s.dir, &st); err != nil {
+		return backend.Space{}, &os.PathError{Op: "statfs", Path: s.dir, Err: err}
+	}
+	b := uint64(st.Bsize)
+	return backend.Space{Total: st.Blocks * b, Free: st.Bfree * b, Available: st.Bavail * b, Keys: p.h.files + p.h.dirs - 1}, nil
+}
+
+// Counters implements backend.Counter.
+func (s *Store) Counters() backend.Counters {
+	c := backend.Counters{Commits: s.count.commits.Load(), Spares: s.count.spares.Load(), Spills: s.count.spills.Load(),
+		Merges: s.count.merges.Load(), Syncs: s.count.syncs.Load()}
+	if s.lock != nil {
+		n, d := s.lock.Waits()
+		c.LockWaits, c.LockWaitTime = n, int64(d)
+	}
+	return c
+}
