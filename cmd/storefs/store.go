@@ -14,12 +14,13 @@ import (
 
 // withStore runs fn on the store at dir, opened for writing. What closing it reports is an error of the command.
 func withStore(cmd *cobra.Command, dir string, fn func(backend.Store) error) error {
-	return withOpen(dir, &filestore.Options{Command: "storefs " + cmd.Name()}, fn)
+	o := &filestore.Options{Command: "storefs " + cmd.Name()}
+	return withOpen(dir, o, func(st *filestore.Store) error { return fn(st) })
 }
 
 // withSnapshot runs fn on the newest generation of the store at dir, opened for reading.
 func withSnapshot(cmd *cobra.Command, dir string, fn func(backend.Snapshot) error) error {
-	return withOpen(dir, &filestore.Options{ReadOnly: true, Command: "storefs " + cmd.Name()}, func(st backend.Store) error {
+	return withOpen(dir, &filestore.Options{ReadOnly: true, Command: "storefs " + cmd.Name()}, func(st *filestore.Store) error {
 		s, err := st.Snapshot(cmd.Context())
 		if err != nil {
 			return err
@@ -29,7 +30,7 @@ func withSnapshot(cmd *cobra.Command, dir string, fn func(backend.Snapshot) erro
 	})
 }
 
-func withOpen(dir string, o *filestore.Options, fn func(backend.Store) error) error {
+func withOpen(dir string, o *filestore.Options, fn func(*filestore.Store) error) error {
 	st, err := openStore(dir, o)
 	if err != nil {
 		return err
