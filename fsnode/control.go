@@ -14,7 +14,7 @@ import (
 const controlName = ".storefs"
 
 // controlFiles are the files in it; their node ids follow controlNode.
-var controlFiles = []string{"stats", "errors", "generation"}
+var controlFiles = []string{"stats", "errors", "generation", "locks"}
 
 // controlHandle is an open control file: its text at the time of the open.
 type controlHandle struct{ text []byte }
@@ -80,6 +80,8 @@ func (s *Server) openControl(id uint64, flags uint32, out *fuse.OpenOut) fuse.St
 		s.writeStats(&b)
 	case "errors":
 		b.WriteString(s.errors.text())
+	case "locks":
+		b.WriteString(s.lockText())
 	case "generation":
 		snap, err := s.snapshot()
 		if err != nil {

@@ -127,6 +127,7 @@ func (s *Server) ReleaseDir(in *fuse.ReleaseIn) {
 	if h, ok := s.takeHandle(in.Fh).(*dirHandle); ok {
 		h.release()
 	}
+	s.dropLocks(in.Fh, 0, true)
 }
 
 func (s *Server) FsyncDir(cancel <-chan struct{}, in *fuse.FsyncIn) fuse.Status {

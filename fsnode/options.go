@@ -3,6 +3,8 @@ package fsnode
 import (
 	"log"
 	"time"
+
+	"github.com/storefs/storefs/lockmgr"
 )
 
 // Options of Mount. The zero value is a read-write mount for the user who mounts.
@@ -17,6 +19,8 @@ type Options struct {
 
 	MaxValue    int64         // longest value in bytes; 0: no limit
 	LockTimeout time.Duration // longest wait for a lock; 0: 30 s
+
+	Locks *lockmgr.Keys // locks of keys, the caller's to close; nil: the kernel keeps them, for each version of its own
 
 	FsName string   // shown as the source of the mount; "": storefs
 	Extra  []string // options passed to the kernel or fusermount as they are

@@ -13,6 +13,7 @@ import (
 
 func (s *Server) Flush(cancel <-chan struct{}, in *fuse.FlushIn) fuse.Status {
 	s.count(opFlush)
+	defer s.dropLocks(in.Fh, in.LockOwner, false)
 	h, ok := s.handle(in.Fh).(*writeHandle)
 	if !ok {
 		return fuse.OK
@@ -244,6 +245,7 @@ func (s *Server) Release(cancel <-chan struct{}, in *fuse.ReleaseIn) {
 	case *writeHandle:
 		h.release()
 	}
+	s.dropLocks(in.Fh, 0, true) // after the publication, which they may guard
 }
 
 // release ends h: what was not published yet is.

@@ -38,6 +38,8 @@ type Server struct {
 	handles    map[uint64]any        // *readHandle, *writeHandle, *dirHandle, *controlHandle
 	retries    map[uint32]*retry     // by thread
 	writers    map[backend.Ref]map[*writeHandle]struct{}
+	lockIDs    map[uint64]string // what the locks of a handle belong to
+	lockOwners map[uint64]map[lockOwner]struct{}
 	lastNode   uint64
 	lastHandle uint64
 	lastIno    uint64 // of provisional numbers
@@ -56,6 +58,8 @@ func Mount(store backend.Store, mountpoint string, o *Options) (*Server, error) 
 		handles:       map[uint64]any{},
 		retries:       map[uint32]*retry{},
 		writers:       map[backend.Ref]map[*writeHandle]struct{}{},
+		lockIDs:       map[uint64]string{},
+		lockOwners:    map[uint64]map[lockOwner]struct{}{},
 		lastNode:      firstNode,
 		lastIno:       uint64(time.Now().UnixNano()) & (provisional - 1) >> 1,
 	}
@@ -109,6 +113,7 @@ func (s *Server) mountOptions() *fuse.MountOptions {
 		MaxBackground:            64,
 		MaxWrite:                 1 << 20,
 		ExplicitDataCacheControl: true,
+		EnableLocks:              s.o.Locks != nil,
 		DisableXAttrs:            s.o.NoXattr,
 		ExtraCapabilities:        fuse.CAP_ATOMIC_O_TRUNC | fuse.CAP_EXPLICIT_INVAL_DATA,
 		DirectMount:              os.Geteuid() == 0,
