@@ -62,6 +62,7 @@ func (s *Server) answer(out *fuse.EntryOut, n *node) {
 	if n.tainted {
 		out.SetAttrTimeout(0)
 	}
+	n.tellLocked(e.Ino, out.AttrTimeout() > 0)
 	s.mu.Unlock()
 }
 
@@ -114,6 +115,7 @@ func (s *Server) lookupPending(ref backend.Ref, tid uint32, out *fuse.EntryOut) 
 	s.mu.Lock()
 	n := w.node
 	s.holdLocked(n)
+	n.tellLocked(e.Ino, false)
 	s.mu.Unlock()
 	out.NodeId, out.Generation = n.id, 1
 	s.fill(&out.Attr, &e)
@@ -150,14 +152,23 @@ func (s *Server) GetAttr(cancel <-chan struct{}, in *fuse.GetAttrIn, out *fuse.A
 	} else if e.Kind != backend.File || tainted || !gone {
 		e, gone = s.newest(n, e, gone)
 	}
-	s.fill(&out.Attr, &e)
+	s.answerAttr(out, n, &e)
 	if gone {
 		out.Nlink = 0
 	}
-	if w == nil && !tainted && !s.o.Strict {
+	return fuse.OK
+}
+
+// answerAttr fills the answer of a request for the attributes of n, which are those of e. The kernel keeps those of a version; those of
+// a node that has, or had, a writer change without its knowing.
+func (s *Server) answerAttr(out *fuse.AttrOut, n *node, e *backend.Entry) {
+	s.fill(&out.Attr, e)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !n.tainted && !s.o.Strict {
 		out.SetTimeout(longAgo)
 	}
-	return fuse.OK
+	n.tellLocked(e.Ino, out.Timeout() > 0)
 }
 
 // newest returns what to say of node n, of which e is known: a directory or link, and a node that a writer left behind, as it is now;
@@ -248,10 +259,7 @@ func (s *Server) SetAttr(cancel <-chan struct{}, in *fuse.SetAttrIn, out *fuse.A
 	} else if tainted {
 		e, _ = s.newest(n, e, false)
 	}
-	s.fill(&out.Attr, &e)
-	if w == nil && !tainted && !s.o.Strict {
-		out.SetTimeout(longAgo)
-	}
+	s.answerAttr(out, n, &e)
 	return fuse.OK
 }
 

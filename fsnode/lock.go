@@ -192,9 +192,6 @@ func (h *writeHandle) refresh() {
 		h.value.Close()
 	}
 	h.base, h.value = e, v
-	h.s.mu.Lock()
-	h.inos = append(h.inos, uint64(e.Ino))
-	h.s.mu.Unlock()
 }
 
 // lockText lists who holds locks: key, kind, what of it, pid and command, separated by tabs.

@@ -1,6 +1,7 @@
 package fsnode
 
 import (
+	"slices"
 	"time"
 
 	"github.com/storefs/storefs/backend"
@@ -17,6 +18,19 @@ type node struct {
 	readers  int                    // open read handles
 	writer   *writeHandle           // the handle that is open for writing
 	reserved map[uint32]reservation // by the thread that was refused and will open it
+	told     []uint64               // the inode numbers that the kernel may show for it
+	kept     bool                   // the kernel was told to keep its attributes
+}
+
+// tellLocked notes what an answer says of n: its inode number, and whether the kernel may keep its attributes.
+func (n *node) tellLocked(ino backend.Ino, keep bool) {
+	n.kept = keep
+	if !slices.Contains(n.told, uint64(ino)) {
+		n.told = append(n.told, uint64(ino))
+		if len(n.told) > maxTold {
+			n.told = n.told[1:]
+		}
+	}
 }
 
 // reservation keeps a node for a thread that was refused, from its lookup to its open.
@@ -42,6 +56,7 @@ const (
 	longAgo      = time.Hour // how long the kernel may keep what changes only by commits
 	provisional  = 1 << 62   // inode numbers of values that were never published have this bit
 	maxKeptTries = 1 << 14
+	maxTold      = 8
 )
 
 // live says whether the reservations of n that still count include one that is, or is not, for writing, other than by tid.

@@ -188,7 +188,6 @@ func (s *Server) writingLocked(h *writeHandle, n *node, out *fuse.OpenOut) {
 	if n.v.cur == n {
 		n.v.cur = nil
 	}
-	h.inos = append(h.inos, uint64(n.v.e.Ino), uint64(h.base.Ino))
 	s.enlistLocked(h)
 }
 
@@ -245,6 +244,7 @@ func (s *Server) Create(cancel <-chan struct{}, in *fuse.CreateIn, name string, 
 	s.mu.Lock()
 	n := s.newNodeLocked(s.versionLocked(&e))
 	s.holdLocked(n)
+	n.tellLocked(e.Ino, false)
 	s.writingLocked(h, n, &out.OpenOut)
 	s.mu.Unlock()
 	out.NodeId, out.Generation = n.id, 1

@@ -184,7 +184,6 @@ func (h *writeHandle) publishedLocked(done backend.Committed, ref backend.Ref) {
 	h.base = e
 	h.s.mu.Lock()
 	h.created = false
-	h.inos = append(h.inos, uint64(e.Ino))
 	h.s.mu.Unlock()
 	if h.stage != nil && !h.appending && h.stage.Size() == e.Size {
 		return // the stage still has it
@@ -221,6 +220,8 @@ func (h *writeHandle) tellKernel(done backend.Committed, ref backend.Ref, old *v
 	s.mu.Lock()
 	seen := created || old.read || old.nodes > 1 || h.node.writer != h || s.o.Strict
 	s.rebaseLocked(h.node, &e)
+	kept := h.node.kept
+	h.node.kept = false
 	unreserve := h.unreserve
 	h.unreserve = nil
 	s.mu.Unlock()
@@ -229,6 +230,9 @@ func (h *writeHandle) tellKernel(done backend.Committed, ref backend.Ref, old *v
 	}
 	if seen {
 		s.forgetName(ref)
+	}
+	if kept {
+		s.fuse.InodeNotify(h.node.id, -1, 0)
 	}
 	for i := range done.Changes {
 		if c := &done.Changes[i]; c.New != nil && c.New.Kind == backend.Dir {

@@ -2,6 +2,7 @@ package fsnode
 
 import (
 	"io"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -30,7 +31,6 @@ type writeHandle struct {
 	isDue     bool        // a release is on its way
 	closed    bool        // the process that opened it has it open no longer
 	finished  bool        // closed, and all that was written is published: its release is all that can be expected
-	inos      []uint64    // the inode numbers that the kernel may know this file by
 
 	mu        sync.Mutex
 	base      backend.Entry // the version that was opened, or was published last
@@ -108,10 +108,11 @@ func (h *writeHandle) openBy(tid uint32) bool {
 	return ok && n > 0
 }
 
+// numbers returns the inode numbers by which /proc may show the file.
 func (h *writeHandle) numbers() []uint64 {
 	h.s.mu.Lock()
 	defer h.s.mu.Unlock()
-	return append([]uint64(nil), h.inos...)
+	return slices.Clone(h.node.told)
 }
 
 // opener returns the process that opened h; 0 if the thread that did it has ended.

@@ -19,6 +19,7 @@ import (
 
 	"github.com/storefs/storefs/backend/filestore"
 	"github.com/storefs/storefs/fsnode"
+	"github.com/storefs/storefs/lockmgr"
 )
 
 // busyTime is how long a daemon that is told to end goes on for programs that still have files open. After it their
@@ -97,7 +98,9 @@ func serve(storeArg, pointArg string, o mountOptions, debug bool) (err error) {
 		}
 		undo()
 	}()
-	srv, err := mountNow(st, point, dir, o, debug)
+	locks := lockmgr.NewKeys(filepath.Join(dir, "locks"), o.lockTimeout)
+	defer locks.Close()
+	srv, err := mountNow(st, point, dir, o, locks, debug)
 	if err != nil {
 		return fmt.Errorf("%s: %w", pointArg, err)
 	}
@@ -158,11 +161,11 @@ func openForMount(arg, dir string, o mountOptions) (st *filestore.Store, undo fu
 }
 
 // mountNow mounts. What fusermount3 says becomes part of the error: go-fuse lets it write to our standard error.
-func mountNow(st *filestore.Store, point, dir string, o mountOptions, debug bool) (*fsnode.Server, error) {
+func mountNow(st *filestore.Store, point, dir string, o mountOptions, locks *lockmgr.Keys, debug bool) (*fsnode.Server, error) {
 	stderr := os.Stderr
 	fo := &fsnode.Options{
 		ReadOnly: o.readOnly, AllowOther: o.allowOther, NoXattr: o.noXattr, Strict: o.strict,
-		UID: o.uid, GID: o.gid, Umask: o.umask, MaxValue: o.maxValue, LockTimeout: o.lockTimeout,
+		UID: o.uid, GID: o.gid, Umask: o.umask, MaxValue: o.maxValue, LockTimeout: o.lockTimeout, Locks: locks,
 		FsName: o.fsName, Extra: o.extra, Log: log.New(stderr, "storefs: ", log.LstdFlags), Debug: debug,
 	}
 	if fo.FsName == "" {

@@ -101,12 +101,12 @@ func alreadyMounted(m mountEntry, store string, probed error) error {
 	return hinted(errors.New(what), "storefs umount %s ends it", shellWord(m.point))
 }
 
-// probe asks the mount at point for its root's attributes, and waits probeTime at most.
+// probe asks the mount at point how much room it has, which the kernel cannot answer by itself, and waits probeTime at most.
 func probe(point string) error {
 	answer := make(chan error, 1)
 	go func() {
-		var st unix.Stat_t
-		answer <- unix.Stat(point, &st)
+		var st unix.Statfs_t
+		answer <- unix.Statfs(point, &st)
 	}()
 	select {
 	case err := <-answer:
