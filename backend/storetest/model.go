@@ -235,10 +235,10 @@ func (m *model) compare(rt *rapid.T) {
 			rt.Fatalf("snapshot: %v", err)
 		}
 		text[i], err = dump(snap, func(e backend.Entry) string {
-			if i == 0 {
-				return fmt.Sprintf("ino %d revision %d", e.Ino, e.Revision)
+			if i == 1 {
+				e.Ino, e.Revision = origin[e.Ino], back[e.Revision]
 			}
-			return fmt.Sprintf("ino %d revision %d", origin[e.Ino], back[e.Revision])
+			return numbers(e)
 		})
 		if i == 0 {
 			m.refs = places(snap)
@@ -360,7 +360,7 @@ func (m *model) inoAt(rt *rapid.T, ref backend.Ref) backend.Ino {
 }
 
 func drawContent(rt *rapid.T) string {
-	n := rapid.SampledFrom([]int{0, 1, 2, 5, 5, 100, 100, 1000, 1024, 1025, 5000, 70_000}).Draw(rt, "bytes")
+	n := rapid.SampledFrom([]int{0, 1, 2, 5, 5, 100, 100, 1000, 1024, 1025, 5000, 20_000}).Draw(rt, "bytes")
 	return pattern(n, rapid.Uint64Range(0, 9).Draw(rt, "pattern"))
 }
 

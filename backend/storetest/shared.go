@@ -84,8 +84,7 @@ func RunShared(t *testing.T, open func(t *testing.T, dir string) backend.Store) 
 		a.put("x", "old")
 		a.put("big", pattern(300_000, 1))
 		s := a.snap()
-		ids := func(e backend.Entry) string { return fmt.Sprint(e.Ino, e.Revision) }
-		before, err := dump(s, ids)
+		before, err := dump(s, numbers)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -93,7 +92,7 @@ func RunShared(t *testing.T, open func(t *testing.T, dir string) backend.Store) 
 			b.put("x", fmt.Sprint(i))
 			b.put("big", pattern(100_000, uint64(i)))
 		}
-		if after, err := dump(s, ids); after != before || err != nil {
+		if after, err := dump(s, numbers); after != before || err != nil {
 			t.Errorf("became %s, %v; was %s", after, err, before)
 		}
 	})

@@ -17,8 +17,7 @@ var snapshots = []rule{
 		f.put("d/big", pattern(300_000, 1))
 		f.put("d/gone", "x")
 		s := f.snap()
-		ids := func(e backend.Entry) string { return fmt.Sprint(e.Ino, e.Revision) }
-		before, err := dump(s, ids)
+		before, err := dump(s, numbers)
 		if err != nil {
 			f.Fatal(err)
 		}
@@ -30,7 +29,7 @@ var snapshots = []rule{
 		gone := f.ref("d/gone")
 		f.do(func(b *backend.Batch) { b.Remove(gone) })
 		f.rename("d", "e", 0)
-		if after, err := dump(s, ids); after != before || err != nil {
+		if after, err := dump(s, numbers); after != before || err != nil {
 			f.Errorf("became %s, %v\nwas %s", after, err, before)
 		}
 		if g := f.snap().Generation(); g <= s.Generation() {

@@ -231,12 +231,15 @@ func (f *fixture) dump() string {
 	f.Helper()
 	s := f.snap()
 	defer s.Close()
-	d, err := dump(s, func(e backend.Entry) string { return fmt.Sprintf("ino %d revision %d", e.Ino, e.Revision) })
+	d, err := dump(s, numbers)
 	if err != nil {
 		f.Fatalf("dump: %v", err)
 	}
 	return d
 }
+
+// numbers tells what is the store's own in an entry.
+func numbers(e backend.Entry) string { return fmt.Sprintf("ino %d revision %d", e.Ino, e.Revision) }
 
 func readEntry(s backend.Snapshot, e backend.Entry) (string, error) {
 	v, err := s.Open(e)
@@ -270,41 +273,43 @@ func readValue(v backend.Value) (string, error) {
 // dump returns the whole tree of s as text, with what ids makes of each entry, and an error
 // if the ways to look at a snapshot contradict each other.
 func dump(s backend.Snapshot, ids func(backend.Entry) string) (string, error) {
-	var out strings.Builder
 	root, err := s.Lookup(backend.RootRef)
 	if err != nil {
 		return "", err
 	}
-	err = dumpEntry(&out, s, root, "", ids)
-	return out.String(), err
+	d := dumper{s: s, ids: ids, buf: make([]byte, 16<<10)}
+	err = d.entry(root, "")
+	return d.out.String(), err
 }
 
-func dumpEntry(out *strings.Builder, s backend.Snapshot, e backend.Entry, path string, ids func(backend.Entry) string) error {
-	again, err := s.Lookup(e.Ref)
+type dumper struct {
+	s   backend.Snapshot
+	ids func(backend.Entry) string
+	out strings.Builder
+	buf []byte // one for all values: the race detector makes large allocations dear
+}
+
+func (d *dumper) entry(e backend.Entry, path string) error {
+	again, err := d.s.Lookup(e.Ref)
 	if err != nil || again.Ino != e.Ino || again.Revision != e.Revision || again.Ref != e.Ref {
 		return fmt.Errorf("%q: listed %+v, looked up %+v, %v", path, e, again, err)
 	}
-	fmt.Fprintf(out, "%q kind %d mode %o uid %d gid %d atime %d mtime %d ctime %d xattrs %v size %d target %q %s",
-		path, e.Kind, e.Mode, e.UID, e.GID, e.Atime, e.Mtime, e.Ctime, e.Xattrs, e.Size, e.Target, ids(e))
+	fmt.Fprintf(&d.out, "%q kind %d mode %o uid %d gid %d atime %d mtime %d ctime %d xattrs %v size %d target %q %s",
+		path, e.Kind, e.Mode, e.UID, e.GID, e.Atime, e.Mtime, e.Ctime, e.Xattrs, e.Size, e.Target, d.ids(e))
 	if e.Kind == backend.File {
-		content, err := readEntry(s, e)
-		if err != nil {
+		if err := d.content(e); err != nil {
 			return fmt.Errorf("%q: %w", path, err)
 		}
-		if int64(len(content)) != e.Size {
-			return fmt.Errorf("%q: size %d, content of %d bytes", path, e.Size, len(content))
-		}
-		fmt.Fprintf(out, " content %s", short(content))
 	}
-	out.WriteByte('\n')
+	d.out.WriteByte('\n')
 	if e.Kind != backend.Dir {
 		return nil
 	}
-	if at, err := s.Parent(e.Ino); err != nil || at != e.Ref {
+	if at, err := d.s.Parent(e.Ino); err != nil || at != e.Ref {
 		return fmt.Errorf("directory %q stands at %+v, parent says %+v, %v", path, e.Ref, at, err)
 	}
 	last := ""
-	for child, err := range s.List(e.Ino, "") {
+	for child, err := range d.s.List(e.Ino, "") {
 		if err != nil {
 			return fmt.Errorf("list %q: %w", path, err)
 		}
@@ -312,11 +317,40 @@ func dumpEntry(out *strings.Builder, s backend.Snapshot, e backend.Entry, path s
 			return fmt.Errorf("list %q: %+v after %q", path, child.Ref, last)
 		}
 		last = child.Name
-		if err := dumpEntry(out, s, child, path+"/"+child.Name, ids); err != nil {
+		if err := d.entry(child, path+"/"+child.Name); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// content tells how the value of e begins, and a sum of the whole.
+func (d *dumper) content(e backend.Entry) (err error) {
+	v, err := d.s.Open(e)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, v.Close()) }()
+	if v.Size() != e.Size {
+		return fmt.Errorf("size %d, value of %d bytes", e.Size, v.Size())
+	}
+	var sum maphash.Hash
+	sum.SetSeed(seed)
+	for off := int64(0); ; {
+		n, err := v.ReadAt(d.buf, off)
+		sum.Write(d.buf[:n])
+		if off == 0 {
+			fmt.Fprintf(&d.out, " content %q", d.buf[:min(n, 20)])
+		}
+		off += int64(n)
+		switch {
+		case err == io.EOF && off == e.Size:
+			fmt.Fprintf(&d.out, " sum %x", sum.Sum64())
+			return nil
+		case err != nil:
+			return fmt.Errorf("%d bytes read of %d: %w", off, e.Size, err)
+		}
+	}
 }
 
 // seed makes sums comparable within one run.
