@@ -12,9 +12,10 @@ entry=$(head -c 1000 | tr -d '\r' | tr '\n' ' ' | sed 's/&/\&amp;/g; s/</\&lt;/g
 printf '<li>%s\n' "$entry" >> "$KV/entries" || fail "no room for another entry"
 
 exec 9>> "${LOCK:-$KV.lock}" && flock 9 || fail "no lock"
+entries=$(cat "$KV/entries") || fail "no entries" # once: others append meanwhile
 {
-  printf '<html><title>Guest book</title><!-- %d entries --><ol>\n' "$(wc -l < "$KV/entries")"
-  cat "$KV/entries" && echo '</ol></html>'
+  printf '<html><title>Guest book</title><!-- %d entries --><ol>\n' "$(printf '%s\n' "$entries" | wc -l)"
+  printf '%s\n</ol></html>\n' "$entries"
 } > "$KV/page" || fail "no room for the page"
 exec 9>&-
 
