@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/exec"
 	"strconv"
@@ -42,6 +43,10 @@ func startDaemon() error {
 		return err
 	}
 	defer said.Close()
+	// Whatever else the caller has open, a pipe or a lock, is not to be held for as long as the mount lasts.
+	if err := unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil && err != unix.ENOSYS && err != unix.EINVAL {
+		return fmt.Errorf("close_range: %w", err)
+	}
 	cmd := exec.Command(exe, os.Args[1:]...)
 	cmd.Args[0] = os.Args[0]
 	cmd.Env = append(os.Environ(), readyEnv+"=3")

@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"log"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"strings"
@@ -141,6 +140,11 @@ func wait(srv *fsnode.Server, point string, sigs <-chan os.Signal) error {
 // openForMount opens the store, which it makes if it may. undo, to be called after Close, removes a store that was made
 // and never written to.
 func openForMount(arg, dir string, o mountOptions) (st *filestore.Store, undo func(), err error) {
+	if m, ok := mountOf(dir); ok && m.point == dir {
+		return nil, nil, hinted(fmt.Errorf("%s: is a mountpoint", arg), "its store is %s", shellWord(m.source))
+	} else if ok {
+		return nil, nil, fmt.Errorf("%s: is inside the storefs mount %s, which cannot hold a store", arg, m.point)
+	}
 	_, statErr := os.Lstat(dir)
 	missing := errors.Is(statErr, fs.ErrNotExist)
 	if missing && (o.noCreate || o.readOnly) {
@@ -183,18 +187,13 @@ func mountNow(st *filestore.Store, point, dir string, o mountOptions, locks *loc
 	if err == nil {
 		return srv, nil
 	}
-	text, _ := io.ReadAll(io.LimitReader(said, 4096))
-	return nil, mountError(err, strings.TrimSpace(string(text)))
-}
-
-func mountError(err error, said string) error {
-	if said != "" {
-		return errors.New(said)
+	if m, ok := mountAt(point); ok && m.fsType == fsType && m.source == fo.FsName { // mounted, but it did not answer
+		err = errors.Join(err, detach(point))
 	}
-	if os.Geteuid() == 0 && (errors.Is(err, unix.EPERM) || errors.Is(err, exec.ErrNotFound)) {
-		return hinted(err, "even root needs CAP_SYS_ADMIN to mount, which a container may lack")
+	if text, _ := io.ReadAll(io.LimitReader(said, 4096)); len(text) > 0 {
+		err = errors.New(strings.TrimSpace(string(text)))
 	}
-	return err
+	return nil, err
 }
 
 // removePristine removes the files of a store that this process made and nobody wrote to.

@@ -171,6 +171,9 @@ func checkPrivileges(point string, o mountOptions) error {
 		return hinted(errors.New("this system has no /dev/fuse"), "modprobe fuse; in a container: --device /dev/fuse --cap-add SYS_ADMIN")
 	}
 	if os.Geteuid() == 0 {
+		if !capableOfMounting() {
+			return hinted(errors.New("even root needs the capability CAP_SYS_ADMIN to mount"), "in a container: --cap-add SYS_ADMIN")
+		}
 		return nil
 	}
 	if _, err := fusermount(); err != nil {
@@ -186,6 +189,13 @@ func checkPrivileges(point string, o mountOptions) error {
 		return hinted(errors.New("-o allow_other is for root, unless /etc/fuse.conf allows it"), "as root: echo user_allow_other >> /etc/fuse.conf")
 	}
 	return nil
+}
+
+// capableOfMounting says whether this process has CAP_SYS_ADMIN, which root may lack. If that cannot be told, it has.
+func capableOfMounting() bool {
+	var data [2]unix.CapUserData
+	err := unix.Capget(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &data[0])
+	return err != nil || data[0].Effective&(1<<unix.CAP_SYS_ADMIN) != 0
 }
 
 // userAllowOther says whether /etc/fuse.conf lets ordinary users open their mounts to others.
