@@ -293,34 +293,25 @@ func attrChange(in *fuse.SetAttrIn) (c backend.AttrChange) {
 	return c
 }
 
-// setAttr commits a change of attributes of what n is. A version that is gone has none to change; its open files go on.
+// setAttr commits a change of attributes of the key that n is, whatever its version is by now. A key that is gone has none to
+// change; its open files go on.
 func (s *Server) setAttr(ctx ctx, n *node, c backend.AttrChange) error {
 	if s.o.ReadOnly {
 		return backend.ErrReadOnly
 	}
-	for range maxTries {
-		s.mu.Lock()
-		e, gone := n.v.e, n.v.gone
-		s.mu.Unlock()
-		if gone {
-			return nil
-		}
-		if e, gone = s.newest(n, e, gone); gone {
-			return backend.ErrNotFound
-		}
-		var b backend.Batch
-		b.Expect(e.Ref, e.Ino)
-		b.SetAttr(e.Ref, c)
-		done, err := s.commit(ctx, &b)
-		if errors.Is(err, backend.ErrConflict) {
-			continue
-		}
-		if now, ok := done.Entry(e.Ref); ok {
-			s.forgetAttrOfOthers(n, &now)
-		}
-		return err
+	s.mu.Lock()
+	ref, gone := n.v.e.Ref, n.v.gone
+	s.mu.Unlock()
+	var b backend.Batch
+	b.SetAttr(ref, c)
+	done, err := s.commit(ctx, &b)
+	if errors.Is(err, backend.ErrNotFound) && gone {
+		return nil
 	}
-	return backend.ErrConflict
+	if now, ok := done.Entry(ref); ok && err == nil {
+		s.forgetAttrOfOthers(n, &now)
+	}
+	return err
 }
 
 // truncate commits a new size of the key that n is.

@@ -55,7 +55,7 @@ const (
 	reserveFor   = 10 * time.Second
 	longAgo      = time.Hour // how long the kernel may keep what changes only by commits
 	provisional  = 1 << 62   // inode numbers of values that were never published have this bit
-	maxKeptTries = 1 << 14
+	maxKeptTries = 64
 	maxTold      = 8
 )
 

@@ -94,8 +94,16 @@ func (h *writeHandle) stillOpen(tgid uint32) bool {
 	return n > 0
 }
 
-// publish commits what is staged. last says that the file is being closed: then an error is the end of it.
+// publish commits what is staged, and tells the kernel.
 func (h *writeHandle) publish(last bool) error {
+	tell, err := h.commit(last)
+	tell()
+	return err
+}
+
+// commit commits what is staged. last says that the file is being closed: then an error is the end of it. tell is what
+// remains to be said to the kernel, once nobody waits for this publication who may hold the lock of the directory.
+func (h *writeHandle) commit(last bool) (tell func(), err error) {
 	s := h.s
 	ctx, stop := context.WithTimeout(context.WithoutCancel(s.ctx), s.o.LockTimeout+time.Second)
 	defer stop()
@@ -104,7 +112,7 @@ func (h *writeHandle) publish(last bool) error {
 	if !h.dirty || h.dead {
 		h.mu.Unlock()
 		s.names.RUnlock()
-		return nil
+		return func() {}, nil
 	}
 	s.mu.Lock()
 	ref, gone, created, old := h.ref, h.gone, h.created, h.node.v
@@ -113,7 +121,7 @@ func (h *writeHandle) publish(last bool) error {
 		h.dirty = false
 		h.mu.Unlock()
 		s.names.RUnlock()
-		return nil
+		return func() {}, nil
 	}
 	done, err := h.commitLocked(ctx, ref, created)
 	if err != nil {
@@ -128,11 +136,10 @@ func (h *writeHandle) publish(last bool) error {
 		s.stats.failed.Add(1)
 		p, _ := processOf(h.tid)
 		s.errors.record(s.nameOf(ref), p.tgid, commandOf(p.tgid), "not published: "+err.Error())
-		return err
+		return func() {}, err
 	}
 	s.stats.publications.Add(1)
-	h.tellKernel(done, ref, old, created)
-	return nil
+	return func() { h.tellKernel(done, ref, old, created) }, nil
 }
 
 func (h *writeHandle) commitLocked(ctx context.Context, ref backend.Ref, created bool) (backend.Committed, error) {
@@ -254,7 +261,7 @@ func (s *Server) Release(cancel <-chan struct{}, in *fuse.ReleaseIn) {
 
 // release ends h: what was not published yet is.
 func (h *writeHandle) release() {
-	h.publish(true) // an error is in .storefs/errors; nobody else would hear of it
+	tell, _ := h.commit(true) // an error is in .storefs/errors; nobody else would hear of it
 	s := h.s
 	s.mu.Lock()
 	if h.node.writer == h {
@@ -272,6 +279,7 @@ func (h *writeHandle) release() {
 	}
 	s.mu.Unlock()
 	close(h.released)
+	tell()
 	h.free()
 }
 
