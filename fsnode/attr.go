@@ -300,14 +300,20 @@ func (s *Server) setAttr(ctx ctx, n *node, c backend.AttrChange) error {
 		return backend.ErrReadOnly
 	}
 	s.mu.Lock()
-	ref, gone := n.v.e.Ref, n.v.gone
+	e, gone := n.v.e, n.v.gone
 	s.mu.Unlock()
+	if e.Kind == backend.Dir {
+		if e, gone = s.newest(n, e, gone); gone {
+			return backend.ErrNotFound
+		}
+	}
+	if gone {
+		return nil
+	}
+	ref := e.Ref
 	var b backend.Batch
 	b.SetAttr(ref, c)
 	done, err := s.commit(ctx, &b)
-	if errors.Is(err, backend.ErrNotFound) && gone {
-		return nil
-	}
 	if now, ok := done.Entry(ref); ok && err == nil {
 		s.forgetAttrOfOthers(n, &now)
 	}

@@ -23,10 +23,16 @@ func (s *Server) commit(ctx ctx, b *backend.Batch) (backend.Committed, error) {
 	if err != nil {
 		return done, err
 	}
-	s.mu.Lock()
+	moved := map[backend.Ino]bool{}
 	for _, c := range done.Changes {
 		if c.Old != nil {
-			if v := s.versions[c.Old.Ino]; v != nil && v.e.Ref == c.Ref && (c.New == nil || c.New.Ino != c.Old.Ino) {
+			moved[c.Old.Ino] = true
+		}
+	}
+	s.mu.Lock()
+	for _, c := range done.Changes { // what was unlinked, or had something else moved onto it
+		if c.Old != nil && (c.New == nil || c.New.Ino != c.Old.Ino && moved[c.New.Ino]) {
+			if v := s.versions[c.Old.Ino]; v != nil && v.e.Ref == c.Ref {
 				v.gone = true
 			}
 		}

@@ -44,7 +44,7 @@ type version struct {
 	e     backend.Entry // what is known of it; e.Ref is where it stands
 	cur   *node         // the node that lookups hand out; nil if the next lookup makes one
 	nodes int           // nodes of it in the table
-	gone  bool          // nothing leads to it any more
+	gone  bool          // the key was unlinked, or another was moved onto it
 	read  bool          // was opened for reading through this mount
 }
 
