@@ -181,16 +181,32 @@ var operations = []rule{
 		f.do(func(b *backend.Batch) { b.Remove(x); b.Rmdir(d) })
 		f.lists("", "")
 	}},
+	{"a removed directory stays removed when another takes its place", func(f *fixture) {
+		f.mkdir("d", "e")
+		d, e, n := f.ref("d"), f.ref("e"), f.ref("n")
+		x := backend.Ref{Dir: f.entry("d").Ino, Name: "x"}
+		put := func(b *backend.Batch) { b.Put(x, f.stage("x"), &fresh, none) }
+		f.fails(backend.ErrNotFound, func(b *backend.Batch) { b.Rmdir(d); put(b) })
+		f.fails(backend.ErrNotFound, func(b *backend.Batch) { b.Rmdir(d); b.Mkdir(d, fresh); put(b) })
+		f.fails(backend.ErrNotFound, func(b *backend.Batch) { put(b); b.Remove(x); b.Rmdir(d); b.Mkdir(d, fresh); put(b) })
+		f.fails(backend.ErrNotFound, func(b *backend.Batch) { b.Rename(e, d, 0); put(b) })
+		f.fails(backend.ErrNotFound, func(b *backend.Batch) { b.Rename(d, n, 0); b.Rename(e, n, 0); put(b) })
+		f.fails(backend.ErrNotFound, func(b *backend.Batch) { b.Rename(d, n, 0); b.Rmdir(n); b.Symlink(n, "t", fresh); put(b) })
+		f.do(func(b *backend.Batch) { b.Rename(d, n, 0); b.Mkdir(d, fresh); put(b) })
+		f.holds("n/x", "x")
+		f.lists("d", "")
+	}},
 	{"rename moves a file", func(f *fixture) {
 		f.mkdir("d")
 		f.put("a", "x")
 		ino := f.entry("a").Ino
 		f.rename("a", "b", 0)
-		f.rename("b", "d/c", 0)
+		from, to := f.ref("b"), f.ref("d/c")
+		f.do(func(b *backend.Batch) { b.Rename(from, to, 0); b.Time = now + 9 })
 		f.holds("d/c", "x")
 		f.absent("a")
 		f.absent("b")
-		if e := f.entry("d/c"); e.Ino != ino || e.Mtime != fresh.Mtime || e.Ctime != now {
+		if e := f.entry("d/c"); e.Ino != ino || e.Mtime != fresh.Mtime || e.Ctime != now+9 {
 			f.Errorf("entry %+v", e)
 		}
 		f.renameFails(backend.ErrNotFound, "a", "b", 0)
@@ -245,9 +261,15 @@ var operations = []rule{
 		f.put("d/sub/x", "x")
 		f.put("a", "a")
 		f.put("b", "b")
-		f.rename("a", "b", backend.Exchange)
+		a, z := f.ref("a"), f.ref("b")
+		f.do(func(b *backend.Batch) { b.Rename(a, z, backend.Exchange); b.Time = now + 9 })
 		f.holds("a", "b")
 		f.holds("b", "a")
+		for _, p := range []string{"a", "b"} {
+			if e := f.entry(p); e.Ctime != now+9 || e.Mtime != fresh.Mtime {
+				f.Errorf("entry %+v", e)
+			}
+		}
 		f.rename("a", "d/sub", backend.Exchange)
 		f.holds("d/sub", "b")
 		f.holds("a/x", "x")
