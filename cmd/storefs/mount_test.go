@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -125,4 +126,16 @@ func TestShellWord(t *testing.T) {
 			t.Errorf("%q: %s, want %s", in, got, want)
 		}
 	}
+}
+
+func FuzzUnescape(f *testing.F) {
+	f.Add(`a\040b`)
+	f.Add("\\ \t\n\\1")
+	escape := strings.NewReplacer(" ", `\040`, "\t", `\011`, "\n", `\012`, `\`, `\134`) // as the kernel's mangle does
+	f.Fuzz(func(t *testing.T, s string) {
+		unescape(s)
+		if got := unescape(escape.Replace(s)); got != s {
+			t.Errorf("%q became %q", s, got)
+		}
+	})
 }

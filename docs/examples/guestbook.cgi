@@ -2,8 +2,8 @@
 # guestbook.cgi: appends the entry on standard input to a guest book, and shows the book. KV is a folder in a storefs mount.
 #
 # The page is one key that is rewritten as a whole: whoever reads it, through a web server or with cat, sees
-# the page before or the page after, and never a part. The lock makes "read the entries, write the page" one step, so that
-# no page misses an entry that an earlier page had.
+# the page before or the page after, and never a part. The lock, which belongs to the key in whatever version, makes "read the
+# entries, write the page" one step, so that no page misses an entry that an earlier page had.
 : "${KV:?is to be the folder that holds the guest book}"
 
 fail() { printf 'Status: 503\r\nContent-Type: text/plain\r\n\r\n%s\n' "$1"; exit 1; }
@@ -11,7 +11,7 @@ fail() { printf 'Status: 503\r\nContent-Type: text/plain\r\n\r\n%s\n' "$1"; exit
 entry=$(head -c 1000 | tr -d '\r' | tr '\n' ' ' | sed 's/&/\&amp;/g; s/</\&lt;/g; s/>/\&gt;/g')
 printf '<li>%s\n' "$entry" >> "$KV/entries" || fail "no room for another entry"
 
-exec 9>> "${LOCK:-$KV.lock}" && flock 9 || fail "no lock"
+exec 9< "$KV/entries" && flock 9 || fail "no lock"
 entries=$(cat "$KV/entries") || fail "no entries" # once: others append meanwhile
 {
   printf '<html><title>Guest book</title><!-- %d entries --><ol>\n' "$(printf '%s\n' "$entries" | wc -l)"
