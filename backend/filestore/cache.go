@@ -19,8 +19,7 @@ type blockKey struct {
 
 type cached struct {
 	key  blockKey
-	recs []rec
-	n    int
+	data []byte
 	used bool
 }
 
@@ -28,7 +27,7 @@ func newBlockCache(limit int) *blockCache {
 	return &blockCache{limit: limit, m: map[blockKey]*cached{}}
 }
 
-func (c *blockCache) get(table uint64, block int) ([]rec, bool) {
+func (c *blockCache) get(table uint64, block int) ([]byte, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	e, ok := c.m[blockKey{table, block}]
@@ -36,20 +35,20 @@ func (c *blockCache) get(table uint64, block int) ([]rec, bool) {
 		return nil, false
 	}
 	e.used = true
-	return e.recs, true
+	return e.data, true
 }
 
-func (c *blockCache) put(table uint64, block int, recs []rec, n int) {
+func (c *blockCache) put(table uint64, block int, data []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	k := blockKey{table, block}
-	if c.m[k] != nil || n > c.limit/4 {
+	if c.m[k] != nil || len(data) > c.limit/4 {
 		return
 	}
-	e := &cached{k, recs, n, true}
+	e := &cached{k, data, true}
 	c.m[k] = e
 	c.ring = append(c.ring, e)
-	c.size += n
+	c.size += len(data)
 	for c.size > c.limit {
 		if c.hand >= len(c.ring) {
 			c.hand = 0
@@ -66,7 +65,7 @@ func (c *blockCache) put(table uint64, block int, recs []rec, n int) {
 func (c *blockCache) removeLocked(i int) {
 	v := c.ring[i]
 	delete(c.m, v.key)
-	c.size -= v.n
+	c.size -= len(v.data)
 	last := len(c.ring) - 1
 	c.ring[i] = c.ring[last]
 	c.ring[last] = nil

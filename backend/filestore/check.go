@@ -96,7 +96,7 @@ func (c *checker) tables(ctx context.Context) error {
 				return err
 			}
 			c.r.Blocks++
-			recs, err := t.readBlock(m, b)
+			recs, err := t.records(m, b, false)
 			if err != nil {
 				c.bad(err)
 				c.broken = true

@@ -12,6 +12,7 @@ type cursor struct {
 	t      *table
 	m      *tableMeta
 	next   int    // block to read when recs is empty
+	once   bool   // blocks are not kept in memory
 	minRev uint64 // blocks with nothing newer are passed over
 }
 
@@ -27,7 +28,7 @@ func (c *cursor) step() error {
 			continue
 		}
 		var err error
-		if c.recs, err = c.t.block(c.m, i); err != nil {
+		if c.recs, err = c.t.records(c.m, i, !c.once); err != nil {
 			return err
 		}
 	}

@@ -72,7 +72,7 @@ func (s *Store) makeDurable(ctx context.Context) error {
 		return fmt.Errorf("sync generation %d: %w", p.h.gen, err)
 	}
 	s.count.syncs.Add(1)
-	if s.durf == nil {
+	if s.opt.ReadOnly {
 		return nil
 	}
 	release, err := s.acquire(ctx)

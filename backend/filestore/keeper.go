@@ -46,6 +46,7 @@ func (s *Store) keeper(ctx context.Context) {
 			if !more || err != nil {
 				break
 			}
+			signal(s.dirty) // what it made old goes when the new is durable
 		}
 		if n := s.trashed(); s.opt.Sync == Always && n > 0 || s.opt.Sync == Never && n >= fewTrash {
 			s.report(s.makeDurable(ctx))
@@ -89,8 +90,8 @@ func (s *Store) Close() error {
 		if p != nil {
 			s.unpin(p)
 		}
-		for _, f := range spares {
-			f.Close()
+		for _, sp := range spares {
+			sp.f.Close()
 		}
 		s.vols.close()
 		s.dirf.Close()

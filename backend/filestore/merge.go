@@ -108,6 +108,7 @@ func (s *Store) writeMerged(ctx context.Context, p *pin, from, to int, f *os.Fil
 		if err != nil {
 			return nil, 0, err
 		}
+		c.once = true
 		cs = append(cs, c)
 	}
 	w := newTableWriter(f, 0)
@@ -128,15 +129,12 @@ func (s *Store) writeMerged(ctx context.Context, p *pin, from, to int, f *os.Fil
 			return nil, 0, err
 		}
 	}
-	return w, history, nil
+	return w, history, w.body()
 }
 
 // swapMerged puts the merged table in the place of those it was made of.
 func (s *Store) swapMerged(ctx context.Context, p *pin, from, to int, w *tableWriter, history uint64) error {
-	if s.opt.Sync == Always { // most of it while nobody waits
-		if err := w.w.Flush(); err != nil {
-			return err
-		}
+	if s.opt.Sync == Always { // nearly all of it while nobody waits
 		if err := w.f.Sync(); err != nil {
 			return err
 		}
@@ -159,7 +157,7 @@ func (s *Store) swapMerged(ctx context.Context, p *pin, from, to int, w *tableWr
 	h.history = max(h.history, history)
 	w.info.id = h.nextID
 	h.nextID++
-	m, err := w.finish()
+	m, err := w.footer()
 	if err != nil {
 		return err
 	}

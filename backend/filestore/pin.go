@@ -200,9 +200,9 @@ func (s *Store) unpin(p *pin) {
 			}
 		}
 	}
-	keep := p.name != "" && !s.closed && s.spareFiles[p.name] == nil && lockmgr.Unlock(p.f) == nil
+	keep := p.name != "" && !s.closed && s.spareFiles[p.name].f == nil && lockmgr.Unlock(p.f) == nil
 	if keep {
-		s.spareFiles[p.name] = p.f
+		s.spareFiles[p.name] = spare{p.name, p.f, p.ino}
 	}
 	s.mu.Unlock()
 	if !keep {

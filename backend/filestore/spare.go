@@ -21,6 +21,13 @@ const (
 	manySpares = 6 // more than that are removed when nobody holds them
 )
 
+// spare is an open spare. The name is what it had when it was opened.
+type spare struct {
+	name string
+	f    *os.File
+	ino  uint64
+}
+
 // listSpares returns the names of the spares there are.
 func (s *Store) listSpares() ([]string, error) {
 	d, err := os.Open(s.dir)
@@ -35,74 +42,85 @@ func (s *Store) listSpares() ([]string, error) {
 }
 
 // takeSpare returns a spare that nobody holds, exclusively locked. It never returns the file with the sequence number durable.
-func (s *Store) takeSpareLocked(durable uint64) (string, *os.File, bool, error) {
+func (s *Store) takeSpareLocked(durable uint64) (sp spare, isNew bool, err error) {
 	for range 2 {
 		for i := 0; i < len(s.spareNames); {
 			name := s.spareNames[i]
-			f, err := s.openSpareLocked(name)
+			sp, err := s.openSpareLocked(name)
 			if errors.Is(err, os.ErrNotExist) {
 				s.spareNames = slices.Delete(s.spareNames, i, i+1)
 				continue
 			}
 			if err != nil {
-				return "", nil, false, err
+				return sp, false, err
 			}
-			ok, err := lockmgr.TryExclusive(f)
+			ok, err := lockmgr.TryExclusive(sp.f)
 			if err != nil {
-				f.Close()
-				return "", nil, false, err
+				sp.f.Close()
+				return sp, false, err
 			}
-			if ok && (durable == 0 || sequenceOf(f) != durable) {
+			if ok && (durable == 0 || sequenceOf(sp.f) != durable) {
 				copy(s.spareNames[1:i+1], s.spareNames[:i]) // the next commit tries it first
 				s.spareNames[0] = name
-				return name, f, false, nil
+				return sp, false, nil
 			}
-			s.keepSpare(name, f)
+			s.keepSpare(sp)
 			i++
 		}
 		names, err := s.listSpares()
 		if err != nil {
-			return "", nil, false, err
+			return sp, false, err
 		}
 		if slices.Equal(slices.Sorted(slices.Values(s.spareNames)), names) {
 			break
 		}
 		s.spareNames = names
 	}
-	name, f, err := s.makeSpare(s.spareNames)
-	if err == nil {
-		s.spareNames = slices.Insert(s.spareNames, 0, name)
+	if sp, err = s.makeSpare(s.spareNames); err == nil {
+		s.spareNames = slices.Insert(s.spareNames, 0, sp.name)
 		s.count.spares.Add(1)
 	}
-	return name, f, true, err
+	return sp, true, err
 }
 
 // openSpareLocked opens the file that has the name now: others exchange names, but only under the commit lock.
-func (s *Store) openSpareLocked(name string) (*os.File, error) {
+func (s *Store) openSpareLocked(name string) (spare, error) {
 	s.mu.Lock()
-	f := s.spareFiles[name]
+	sp := s.spareFiles[name]
 	delete(s.spareFiles, name)
 	s.mu.Unlock()
-	if f != nil {
+	if sp.f != nil {
 		var st unix.Stat_t
-		ino, err := inoOf(f)
-		if err == nil && unix.Fstatat(s.dfd, name, &st, 0) == nil && st.Ino == ino {
-			return f, nil
+		if unix.Fstatat(s.dfd, name, &st, 0) == nil && st.Ino == sp.ino {
+			return sp, nil
 		}
+		sp.f.Close()
+	}
+	f, err := os.OpenFile(filepath.Join(s.dir, name), os.O_RDWR, 0)
+	if err != nil {
+		return spare{}, err
+	}
+	return newSpare(name, f)
+}
+
+// newSpare takes over f.
+func newSpare(name string, f *os.File) (spare, error) {
+	ino, err := inoOf(f)
+	if err != nil {
 		f.Close()
 	}
-	return os.OpenFile(filepath.Join(s.dir, name), os.O_RDWR, 0)
+	return spare{name, f, ino}, err
 }
 
 // keepSpare unlocks a spare and keeps it open for later.
-func (s *Store) keepSpare(name string, f *os.File) {
+func (s *Store) keepSpare(sp spare) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed || s.spareFiles[name] != nil || lockmgr.Unlock(f) != nil {
-		f.Close()
+	if s.closed || s.spareFiles[sp.name].f != nil || lockmgr.Unlock(sp.f) != nil {
+		sp.f.Close()
 		return
 	}
-	s.spareFiles[name] = f
+	s.spareFiles[sp.name] = sp
 }
 
 func sequenceOf(f *os.File) uint64 {
@@ -114,7 +132,7 @@ func sequenceOf(f *os.File) uint64 {
 }
 
 // makeSpare makes a spare with its space allocated, exclusively locked.
-func (s *Store) makeSpare(names []string) (string, *os.File, error) {
+func (s *Store) makeSpare(names []string) (spare, error) {
 	name := ""
 	for n := 0; name == "" || slices.Contains(names, name); n++ {
 		name = fmt.Sprintf("HEAD.%d", n)
@@ -122,7 +140,7 @@ func (s *Store) makeSpare(names []string) (string, *os.File, error) {
 	path := filepath.Join(s.dir, name)
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)
 	if err != nil {
-		return "", nil, err
+		return spare{}, err
 	}
 	ok, err := lockmgr.TryExclusive(f)
 	if err == nil && !ok {
@@ -134,9 +152,9 @@ func (s *Store) makeSpare(names []string) (string, *os.File, error) {
 	if err != nil {
 		os.Remove(path)
 		f.Close()
-		return "", nil, err
+		return spare{}, err
 	}
-	return name, f, nil
+	return newSpare(name, f)
 }
 
 // install writes h into a spare and makes that HEAD. base is the newest pin; added are tables that h names and base does not.
@@ -147,16 +165,19 @@ func (s *Store) makeSpare(names []string) (string, *os.File, error) {
 //	exchange the names: commit point   committed
 func (s *Store) installLocked(base *pin, h *head, added ...*table) error {
 	d := s.readDurable()
-	name, f, isNew, err := s.takeSpareLocked(d.seq)
+	if s.opt.Sync == Always && base.f != nil && d.seq != base.h.seq { // of someone who does not sync always
+		if err := s.syncFiles(s.ctx, base, d); err != nil {
+			return err
+		}
+	}
+	sp, isNew, err := s.takeSpareLocked(d.seq)
 	if err != nil {
 		return err
 	}
+	f := sp.f
 	h.boot = s.boot
 	s.scratch = h.encode(s.scratch)
-	ino, err := inoOf(f)
-	if err == nil {
-		_, err = f.WriteAt(s.scratch, 0)
-	}
+	_, err = f.WriteAt(s.scratch, 0)
 	if err == nil && s.opt.Sync == Always {
 		if err = unix.Fdatasync(int(f.Fd())); err == nil && isNew {
 			err = s.dirf.Sync()
@@ -170,16 +191,16 @@ func (s *Store) installLocked(base *pin, h *head, added ...*table) error {
 		}
 	}
 	if err == nil {
-		err = s.exchangeLocked(name, ino)
+		err = s.exchangeLocked(sp.name, sp.ino)
 	}
 	if err != nil {
 		if !errors.Is(err, backend.ErrIndeterminate) {
 			f.WriteAt(make([]byte, headFixed), 0) // it must not count after a power failure
 		}
-		s.keepSpare(name, f)
+		s.keepSpare(sp)
 		return err
 	}
-	p := &pin{s: s, h: h, f: f, ino: ino, refs: 1}
+	p := &pin{s: s, h: h, f: f, ino: sp.ino, refs: 1}
 	s.mu.Lock()
 	if len(added) == 0 && base.tabs != nil && sameTables(h.tabs, base.h.tabs) {
 		p.tabs = base.tabs
@@ -193,11 +214,14 @@ func (s *Store) installLocked(base *pin, h *head, added ...*table) error {
 	old := s.cur
 	s.cur = p
 	if old != nil && old.ino == base.ino {
-		old.name = name
+		old.name = sp.name
 	}
 	s.mu.Unlock()
 	if old != nil {
 		s.unpin(old)
+	}
+	if s.opt.Sync == Always {
+		s.writeDurableLocked(h) // committed it is; the next commit syncs it again if this did not work
 	}
 	return nil
 }

@@ -35,7 +35,7 @@ type Store struct {
 	created  bool
 	dirf     *os.File
 	dfd      int           // of dirf
-	durf     *os.File      // nil if read-only
+	durf     *os.File      // may be nil if read-only
 	lock     *lockmgr.Lock // the commit lock; nil if read-only
 	vols     *volumes
 	blocks   *blockCache
@@ -45,10 +45,10 @@ type Store struct {
 
 	mu         sync.Mutex // guards the following, and where it is said elsewhere
 	closed     bool
-	cur        *pin                // the newest known
-	tables     map[uint64]*table   // those in some table set
-	spareFiles map[string]*os.File // kept open, not locked
-	own        map[uint64]bool     // generations committed here
+	cur        *pin              // the newest known
+	tables     map[uint64]*table // those in some table set
+	spareFiles map[string]spare  // kept open, not locked
+	own        map[uint64]bool   // generations committed here
 	trash      []trash
 	bgErr      error
 
@@ -77,7 +77,7 @@ func Open(dir string, o *Options) (*Store, error) {
 }
 
 func open(dir string, o *Options) (*Store, error) {
-	s := &Store{tables: map[uint64]*table{}, spareFiles: map[string]*os.File{}, own: map[uint64]bool{},
+	s := &Store{tables: map[uint64]*table{}, spareFiles: map[string]spare{}, own: map[uint64]bool{},
 		dirty: make(chan struct{}, 1), kick: make(chan struct{}, 1), blocks: newBlockCache(cacheBytes)}
 	if o != nil {
 		s.opt = *o
@@ -117,8 +117,8 @@ func (s *Store) release() {
 		s.cur.name = ""
 		s.unpin(s.cur)
 	}
-	for _, f := range s.spareFiles {
-		f.Close()
+	for _, sp := range s.spareFiles {
+		sp.f.Close()
 	}
 	s.vols.close()
 	if s.durf != nil {
@@ -184,6 +184,9 @@ func (s *Store) start() error {
 			return err
 		}
 		s.fileMode = fi.Mode().Perm()
+	}
+	if s.opt.ReadOnly { // without it nothing is known to be durable
+		s.durf, _ = os.Open(filepath.Join(s.dir, "durable"))
 	}
 	if err := s.recover(); err != nil {
 		return err
@@ -290,12 +293,12 @@ func (s *Store) renewLocked(base *pin, h *head) error {
 		base, h = s.cur, &n
 	}
 	for len(s.spareNames) < minSpares {
-		name, f, err := s.makeSpare(s.spareNames)
+		sp, err := s.makeSpare(s.spareNames)
 		if err != nil {
 			return err
 		}
-		s.spareNames = append(s.spareNames, name)
-		s.keepSpare(name, f)
+		s.spareNames = append(s.spareNames, sp.name)
+		s.keepSpare(sp)
 	}
 	if err := s.syncFiles(s.ctx, s.cur, durable{}); err != nil {
 		return err

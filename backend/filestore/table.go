@@ -206,40 +206,52 @@ func (m *tableMeta) find(dir uint64, name string) int {
 	}) - 1
 }
 
-// block returns the records of block i, checked. They must not be changed.
-func (t *table) block(m *tableMeta, i int) ([]rec, error) {
+// block returns the bytes of the records of block i, checked. They must not be changed.
+func (t *table) block(m *tableMeta, i int, keep bool) ([]byte, error) {
 	if b, ok := t.s.blocks.get(t.id, i); ok {
 		return b, nil
 	}
-	b, err := t.readBlock(m, i)
-	if err == nil {
-		t.s.blocks.put(t.id, i, b, int(m.index[i].n)+24*len(b))
+	x := m.index[i]
+	b := make([]byte, x.n)
+	n, err := readFull(m.f, b, int64(x.off))
+	switch {
+	case err != nil:
+		return nil, err
+	case n < len(b):
+		return nil, t.damaged(int64(x.off)+int64(n), "the table ends too early")
+	case checksum(b[:n-4]) != le.Uint32(b[n-4:]):
+		return nil, t.damaged(int64(x.off), "checksum mismatch")
 	}
-	return b, err
+	b = b[:n-4]
+	if keep {
+		t.s.blocks.put(t.id, i, b)
+	}
+	return b, nil
 }
 
-func (t *table) readBlock(m *tableMeta, i int) ([]rec, error) {
-	x := m.index[i]
-	buf := make([]byte, x.n)
-	if _, err := m.f.ReadAt(buf, int64(x.off)); err != nil {
-		return nil, fmt.Errorf("%s: %w", t.path, err)
+func (t *table) damaged(off int64, reason string) error {
+	return &backend.CorruptError{Path: t.path, Offset: off, Reason: reason}
+}
+
+// records returns the records of block i. Those of a block that is not to be kept in memory are read for this call.
+func (t *table) records(m *tableMeta, i int, keep bool) ([]rec, error) {
+	b, err := t.block(m, i, keep)
+	if err != nil {
+		return nil, err
 	}
-	recs, err := decodeBlock(buf)
+	x := m.index[i]
+	recs, err := decodeBlock(b)
 	if err == nil && (len(recs) == 0 || recs[0].cmp(x.dir, x.name) != 0) {
 		err = errors.New("block and index disagree")
 	}
 	if err != nil {
-		return nil, &backend.CorruptError{Path: t.path, Offset: int64(x.off), Reason: err.Error()}
+		return nil, t.damaged(int64(x.off), err.Error())
 	}
 	return recs, nil
 }
 
 func decodeBlock(b []byte) ([]rec, error) {
-	if len(b) < 4 || checksum(b[:len(b)-4]) != le.Uint32(b[len(b)-4:]) {
-		return nil, errors.New("checksum mismatch")
-	}
-	b = b[:len(b)-4]
-	var recs []rec
+	recs := make([]rec, 0, len(b)/128+1)
 	for len(b) > 0 {
 		r, rest, err := cutRec(b)
 		if err != nil {
@@ -266,12 +278,20 @@ func (t *table) get(dir uint64, name string, hash uint64) (rec, error) {
 	if i < 0 {
 		return nil, nil
 	}
-	recs, err := t.block(m, i)
+	b, err := t.block(m, i, true)
 	if err != nil {
 		return nil, err
 	}
-	if k := sort.Search(len(recs), func(k int) bool { return recs[k].cmp(dir, name) >= 0 }); k < len(recs) && recs[k].cmp(dir, name) == 0 {
-		return recs[k], nil
+	for len(b) > 0 {
+		var r rec
+		if r, b, err = cutRec(b); err != nil {
+			return nil, t.damaged(int64(m.index[i].off), err.Error())
+		}
+		if c := r.cmp(dir, name); c == 0 {
+			return r, nil
+		} else if c > 0 {
+			break
+		}
 	}
 	return nil, nil
 }

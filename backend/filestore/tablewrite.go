@@ -15,6 +15,8 @@ type tableWriter struct {
 	off   uint64
 	index []blockInfo
 	hash  []uint64
+	foot  footer
+	bloom []byte
 }
 
 func newTableWriter(f *os.File, id uint64) *tableWriter {
@@ -52,25 +54,39 @@ func (w *tableWriter) flush() error {
 	return err
 }
 
-// finish writes what remains. The file stays open and is not synced.
-func (w *tableWriter) finish() (*tableMeta, error) {
+// body writes index and filter.
+func (w *tableWriter) body() error {
 	if err := w.flush(); err != nil {
-		return nil, err
+		return err
 	}
 	if w.info.count == 0 {
 		w.info.minGen = 0
 	}
 	ix, bl := encodeIndex(w.index), makeBloom(w.hash)
 	x := footer{uint64(len(w.index)), w.off, uint64(len(ix)), uint64(len(bl)), checksum(ix), checksum(bl)}
-	for _, b := range [][]byte{ix, bl, encodeFooter(w.info, x)} {
+	w.foot, w.bloom, w.hash = x, bl, nil
+	for _, b := range [][]byte{ix, bl} {
 		if _, err := w.w.Write(b); err != nil {
-			return nil, err
+			return err
 		}
 		w.off += uint64(len(b))
 	}
-	if err := w.w.Flush(); err != nil {
+	return w.w.Flush()
+}
+
+// footer writes the last part, which says the number of the table. The file stays open and is not synced.
+func (w *tableWriter) footer() (*tableMeta, error) {
+	if _, err := w.f.WriteAt(encodeFooter(w.info, w.foot), int64(w.off)); err != nil {
 		return nil, err
 	}
-	w.info.length = w.off
-	return &tableMeta{f: w.f, info: w.info, index: w.index, bloom: bl}, nil
+	w.info.length = w.off + footerSize
+	return &tableMeta{f: w.f, info: w.info, index: w.index, bloom: w.bloom}, nil
+}
+
+// finish is body and footer.
+func (w *tableWriter) finish() (*tableMeta, error) {
+	if err := w.body(); err != nil {
+		return nil, err
+	}
+	return w.footer()
 }

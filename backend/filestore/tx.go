@@ -282,7 +282,9 @@ func (t *tx) volume() (*volFile, error) {
 		t.h.nextID++
 		t.h.vols = append(t.h.vols, volInfo{id: id})
 		t.newFile = true
-		t.release()
+		if err := t.release(); err != nil {
+			return nil, err
+		}
 	}
 	if t.vol != nil {
 		return t.vol, nil
