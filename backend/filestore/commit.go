@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/storefs/storefs/backend"
+	"github.com/storefs/storefs/lockmgr"
 )
 
 // Commit implements backend.Store.
@@ -39,7 +40,7 @@ func (s *Store) acquire(ctx context.Context) (func(), error) {
 		return nil, backend.ErrClosed
 	}
 	release, err := s.lock.Acquire(ctx)
-	if err != nil && s.isClosed() {
+	if errors.Is(err, lockmgr.ErrClosed) || err != nil && s.isClosed() {
 		err = backend.ErrClosed
 	}
 	return release, err

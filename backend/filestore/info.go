@@ -3,7 +3,6 @@ package filestore
 import (
 	"io/fs"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
 
@@ -41,7 +40,7 @@ func (s *Store) Info() (Info, error) {
 		if err != nil || !d.Type().IsRegular() {
 			return nil // removed meanwhile
 		}
-		if strings.HasPrefix(d.Name(), "HEAD.") {
+		if isSpare(d.Name()) {
 			i.Spares++
 		}
 		i.DiskFiles++

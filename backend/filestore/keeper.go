@@ -25,7 +25,11 @@ func (s *Store) syncer(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		s.report(s.makeDurable(ctx))
+		err := s.makeDurable(ctx)
+		s.report(err)
+		if err != nil {
+			signal(s.dirty) // again after another interval
+		}
 		s.report(s.tidy(ctx))
 		s.vols.closeRemoved()
 	}

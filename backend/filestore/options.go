@@ -26,6 +26,8 @@ type Options struct {
 
 	// bootID stands in for /proc/sys/kernel/random/boot_id in tests.
 	bootID string
+	// noExchange has tests go the way of a file system that cannot exchange names.
+	noExchange bool
 }
 
 const (

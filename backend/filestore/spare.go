@@ -36,12 +36,18 @@ func (s *Store) listSpares() ([]string, error) {
 	}
 	defer d.Close()
 	names, err := d.Readdirnames(-1)
-	names = slices.DeleteFunc(names, func(n string) bool { return !strings.HasPrefix(n, "HEAD.") })
+	names = slices.DeleteFunc(names, func(n string) bool { return !isSpare(n) })
 	slices.Sort(names)
 	return names, err
 }
 
-// takeSpare returns a spare that nobody holds, exclusively locked. It never returns the file with the sequence number durable.
+// isSpare says whether a file of that name is a spare; HEAD.bak is somebody's own.
+func isSpare(name string) bool {
+	n, ok := strings.CutPrefix(name, "HEAD.")
+	return ok && n != "" && strings.Trim(n, "0123456789") == ""
+}
+
+// takeSpareLocked returns a spare that nobody holds, exclusively locked. It never returns the file with the sequence number durable.
 func (s *Store) takeSpareLocked(durable uint64) (sp spare, isNew bool, err error) {
 	for range 2 {
 		for i := 0; i < len(s.spareNames); {
@@ -133,12 +139,15 @@ func sequenceOf(f *os.File) uint64 {
 
 // makeSpare makes a spare with its space allocated, exclusively locked.
 func (s *Store) makeSpare(names []string) (spare, error) {
-	name := ""
-	for n := 0; name == "" || slices.Contains(names, name); n++ {
-		name = fmt.Sprintf("HEAD.%d", n)
+	var f *os.File
+	var name, path string
+	err := os.ErrExist
+	for n := 0; errors.Is(err, os.ErrExist); n++ {
+		if name = fmt.Sprintf("HEAD.%d", n); !slices.Contains(names, name) {
+			path = filepath.Join(s.dir, name)
+			f, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)
+		}
 	}
-	path := filepath.Join(s.dir, name)
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)
 	if err != nil {
 		return spare{}, err
 	}
@@ -232,7 +241,10 @@ func sameTables(a, b []tabInfo) bool {
 
 // exchangeLocked gives the spare, whose inode is ino, the name HEAD, and what was HEAD the spare's name.
 func (s *Store) exchangeLocked(name string, ino uint64) error {
-	err := unix.Renameat2(s.dfd, name, s.dfd, "HEAD", unix.RENAME_EXCHANGE)
+	err := error(unix.ENOSYS)
+	if !s.opt.noExchange {
+		err = unix.Renameat2(s.dfd, name, s.dfd, "HEAD", unix.RENAME_EXCHANGE)
+	}
 	if err == nil {
 		return nil
 	}

@@ -225,7 +225,7 @@ func (s *Store) look() (content, error) {
 		switch {
 		case n == "HEAD":
 			head = true
-		case strings.HasPrefix(n, "HEAD."):
+		case isSpare(n):
 			spare = true
 		case n == "lock" || n == "durable" || n == "index" || n == "data" || n == "tmp":
 		default:

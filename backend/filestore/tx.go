@@ -14,6 +14,7 @@ import (
 const (
 	inlineMax = 1024      // a longer value lies in a volume
 	volumeCap = 256 << 20 // a volume as long is not appended to
+	deadMin   = 1 << 20   // a shorter volume is appended to even if nothing in it is alive
 	manyExts  = 64        // a value with as many extents is rewritten where it would get one more
 	copyChunk = 256 << 10
 )
@@ -131,7 +132,7 @@ func (t *tx) dead(x extent) {
 	}
 	t.copyVols()
 	v := &t.h.vols[i]
-	if v.garbage += x.span(); v.garbage == v.length && i < len(t.h.vols)-1 {
+	if v.garbage += x.span(); v.garbage == v.length && (i < len(t.h.vols)-1 || v.length >= deadMin) {
 		t.trash = append(t.trash, trash{x.vol, true, t.h.seq})
 		t.h.vols = slices.Delete(t.h.vols, i, i+1)
 	}
