@@ -12,10 +12,21 @@ type Batch struct {
 	ops    []op
 }
 
+// expectation is what must hold at the commit. The zero kind is that ref has version ino.
 type expectation struct {
-	ref Ref
-	ino Ino
+	kind     expectKind
+	ref      Ref
+	ino      Ino // of listing: the directory
+	revision Generation
 }
+
+type expectKind uint8
+
+const (
+	expectVersion expectKind = iota
+	expectPresence
+	expectListing
+)
 
 type opKind uint8
 
@@ -27,6 +38,9 @@ const (
 	opRemove
 	opRename
 	opSetAttr
+	opPlace
+	opTouch
+	opReach
 )
 
 type op struct {
@@ -39,6 +53,8 @@ type op struct {
 	dir    bool
 	target string
 	flags  RenameFlags
+	entry  *Entry // of opPlace
+	parts  []Part
 }
 
 // RenameFlags changes what Rename does with an entry at the new place.
@@ -51,7 +67,17 @@ const (
 
 // Expect makes the commit depend on ref having the version ino, or being absent if ino is 0, before the
 // first operation of the batch.
-func (b *Batch) Expect(ref Ref, ino Ino) { b.expect = append(b.expect, expectation{ref, ino}) }
+func (b *Batch) Expect(ref Ref, ino Ino) { b.expect = append(b.expect, expectation{ref: ref, ino: ino}) }
+
+// ExpectPresence makes the commit depend on there being something at ref, whatever its version.
+func (b *Batch) ExpectPresence(ref Ref) {
+	b.expect = append(b.expect, expectation{kind: expectPresence, ref: ref})
+}
+
+// ExpectListing makes the commit depend on directory dir having the names that it had when revision was its entry's revision.
+func (b *Batch) ExpectListing(dir Ino, revision Generation) {
+	b.expect = append(b.expect, expectation{kind: expectListing, ino: dir, revision: revision})
+}
 
 // Put replaces the whole value of the file at ref by the content of s, keeping its attributes but for mtime.
 // An absent file is made with the attributes *ifNew, with nil it is ErrNotFound. The attribute change set is made on top.

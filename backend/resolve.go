@@ -13,14 +13,10 @@ func Resolve(s Snapshot, b *Batch, g Generation, now int64, nextIno func() Ino) 
 	if b.Time != 0 {
 		now = b.Time
 	}
-	r := &resolver{base: s, gen: g, now: now, next: nextIno, max: b.MaxValue, over: map[Ref]*Change{}, dirs: map[Ino]Ref{}}
+	r := &resolver{base: s, gen: g, now: now, next: nextIno, max: b.MaxValue, over: map[Ref]*Change{}, dirs: map[Ino]Ref{}, real: map[Ino]Ino{}}
 	for _, e := range b.expect {
-		have, err := r.lookup(e.ref)
-		if err != nil {
+		if err := r.expect(e); err != nil {
 			return nil, err
-		}
-		if have == nil && e.ino != 0 || have != nil && have.Ino != e.ino {
-			return nil, fmt.Errorf("key %q: %w", e.ref.Name, ErrConflict)
 		}
 	}
 	for _, o := range b.ops {
@@ -47,6 +43,35 @@ type resolver struct {
 	over  map[Ref]*Change
 	order []Ref
 	dirs  map[Ino]Ref // where a changed directory was put last
+	real  map[Ino]Ino // the numbers given to what a transaction made, by those that it had there
+}
+
+func (r *resolver) expect(e expectation) error {
+	if e.kind == expectListing {
+		at, err := r.base.Parent(e.ino)
+		if errors.Is(err, ErrNotFound) {
+			return fmt.Errorf("directory %d: %w", e.ino, ErrConflict)
+		}
+		if err != nil {
+			return err
+		}
+		e.ref = at
+	}
+	have, err := r.lookup(e.ref)
+	if err != nil {
+		return err
+	}
+	ok := have != nil
+	switch e.kind {
+	case expectListing:
+		ok = ok && have.Revision == e.revision
+	case expectVersion:
+		ok = ok && have.Ino == e.ino || have == nil && e.ino == 0
+	}
+	if !ok {
+		return fmt.Errorf("key %q: %w", e.ref.Name, ErrConflict)
+	}
+	return nil
 }
 
 func (r *resolver) apply(o op) error {
@@ -61,6 +86,12 @@ func (r *resolver) apply(o op) error {
 		return r.remove(o)
 	case opRename:
 		return r.rename(o)
+	case opPlace:
+		return r.put(o)
+	case opTouch:
+		return r.touch(Ref{r.realIno(o.ref.Dir), o.ref.Name})
+	case opReach:
+		return r.reach(o.ref.Dir)
 	default:
 		return r.setAttr(o)
 	}
