@@ -67,7 +67,9 @@ const (
 
 // Expect makes the commit depend on ref having the version ino, or being absent if ino is 0, before the
 // first operation of the batch.
-func (b *Batch) Expect(ref Ref, ino Ino) { b.expect = append(b.expect, expectation{ref: ref, ino: ino}) }
+func (b *Batch) Expect(ref Ref, ino Ino) {
+	b.expect = append(b.expect, expectation{ref: ref, ino: ino})
+}
 
 // ExpectPresence makes the commit depend on there being something at ref, whatever its version.
 func (b *Batch) ExpectPresence(ref Ref) {
