@@ -73,9 +73,12 @@ func writable(tgid uint32, inos []uint64) (int, bool) {
 	return n, true
 }
 
-// commandOf returns the command line of process tgid, for messages.
+// commandOf returns the command line of process tgid, for messages; of one that is exiting its name.
 func commandOf(tgid uint32) string {
 	b, _ := readProc(tgid, "cmdline")
+	if len(b) == 0 {
+		b, _ = readProc(tgid, "comm")
+	}
 	if len(b) > 200 {
 		b = b[:200]
 	}
