@@ -115,3 +115,84 @@ func BenchmarkLookup(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkBigValue writes a value of 64 MiB through a stage, commits and reads it.
+func BenchmarkBigValue(b *testing.B) {
+	s, err := Open(filepath.Join(b.TempDir(), "s"), &Options{Create: true, Sync: Never})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer s.Close()
+	const size = 64 << 20
+	chunk := pattern(1<<20, 1)
+	b.SetBytes(2 * size)
+	for b.Loop() {
+		st, err := s.NewStage()
+		if err != nil {
+			b.Fatal(err)
+		}
+		for off := int64(0); off < size; off += int64(len(chunk)) {
+			if _, err := st.WriteAt(chunk, off); err != nil {
+				b.Fatal(err)
+			}
+		}
+		var bt backend.Batch
+		bt.Put(ref("big"), st, newFile, backend.AttrChange{})
+		commit(b, s, &bt)
+		st.Close()
+		n := snap(b, s)
+		e, _ := n.Lookup(ref("big"))
+		v, err := n.Open(e)
+		if err != nil {
+			b.Fatal(err)
+		}
+		n.Close()
+		for off := int64(0); off < size; off += 128 << 10 {
+			if _, err := v.ReadAt(chunk[:128<<10], off); err != nil {
+				b.Fatal(err)
+			}
+		}
+		v.Close()
+	}
+}
+
+// BenchmarkOpen opens a store of 100 000 keys, reads one and closes it, as a command does.
+func BenchmarkOpen(b *testing.B) {
+	dir := filepath.Join(b.TempDir(), "s")
+	s, err := Open(dir, &Options{Create: true, Sync: Never})
+	if err != nil {
+		b.Fatal(err)
+	}
+	st := stageOf(b, s, pattern(100, 1))
+	for i := range 100 {
+		var bt backend.Batch
+		for k := range 1000 {
+			bt.Put(ref(fmt.Sprintf("key%07d", k*100+i)), st, newFile, backend.AttrChange{})
+		}
+		commit(b, s, &bt)
+	}
+	if err := s.Compact(bg); err != nil {
+		b.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		b.Fatal(err)
+	}
+	for _, ro := range []bool{true, false} {
+		b.Run(fmt.Sprint("readonly=", ro), func(b *testing.B) {
+			for b.Loop() {
+				s, err := Open(dir, &Options{ReadOnly: ro})
+				if err != nil {
+					b.Fatal(err)
+				}
+				n := snap(b, s)
+				if _, err := read(n, ref("key0004711")); err != nil {
+					b.Fatal(err)
+				}
+				n.Close()
+				if err := s.Close(); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
