@@ -83,7 +83,7 @@ assert os.sendfile(o, i, 0, 2) == 2; os.close(o)'`},
 	{"tee", `printf ab | tee k > /dev/null`},
 	{"dd", `printf ab | dd of=k status=none`},
 	{"dd in pieces", `printf ab | dd of=k bs=1 status=none`},
-	{"dd notrunc", `rm -f k; printf ab | dd of=k conv=notrunc status=none`},
+	{"dd without truncation", `printf 'ab\n\n' | dd of=k bs=4 conv=notrunc status=none`},
 	{"sort -o", `printf ab | sort -o k`},
 	{"install", `printf ab > $W/in; install -m 644 $W/in k`},
 	{"sed w", `printf 'ab\n' | sed -n 'w k'`},
@@ -109,7 +109,7 @@ func TestIdiomsPublishOnce(t *testing.T) {
 					write(t, m+"/k", "old")
 				}
 				w.settle(m)
-				seen := watch(n+"/k", "old", "ab", "ab\n")
+				seen := watch(n+"/k", "old", "ab", "ab\n", "ab\n\n")
 				before := stats(t, m)
 				w.sh(c.script)
 				w.settle(m)
