@@ -116,3 +116,22 @@ type Counters struct {
 type Counter interface {
 	Counters() Counters
 }
+
+// NamedSnapshot is a generation that is kept under a name.
+type NamedSnapshot struct {
+	Name       string
+	Generation Generation
+	Time       int64 // when it was made, in nanoseconds since 1970
+}
+
+// Snapshotter is what a store implements that keeps generations under names, for every Store value and beyond Close.
+type Snapshotter interface {
+	// CreateSnapshot keeps the newest generation under name, which ValidName must hold for; ErrExists if there is one.
+	CreateSnapshot(ctx context.Context, name string) (NamedSnapshot, error)
+	// RemoveSnapshot lets a generation go; ErrNotFound. Snapshots of it that are open stay readable.
+	RemoveSnapshot(ctx context.Context, name string) error
+	// OpenSnapshot returns the generation kept under name; ErrNotFound.
+	OpenSnapshot(ctx context.Context, name string) (Snapshot, error)
+	// Snapshots lists them by name.
+	Snapshots(ctx context.Context) ([]NamedSnapshot, error)
+}

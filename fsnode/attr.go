@@ -12,11 +12,11 @@ import (
 )
 
 // fill says what stat shows of e.
-func (s *Server) fill(a *fuse.Attr, e *backend.Entry) {
-	*a = fuse.Attr{Ino: uint64(e.Ino), Size: uint64(e.Size), Blocks: uint64(e.Size+511) / 512, Blksize: 4096, Nlink: 1}
+func (t *tree) fill(a *fuse.Attr, e *backend.Entry) {
+	*a = fuse.Attr{Ino: t.ino(e.Ino), Size: uint64(e.Size), Blocks: uint64(e.Size+511) / 512, Blksize: 4096, Nlink: 1}
 	a.Mode = e.Mode
-	if s.o.Umask != nil {
-		a.Mode &^= *s.o.Umask
+	if t.o.Umask != nil {
+		a.Mode &^= *t.o.Umask
 	}
 	switch e.Kind {
 	case backend.Dir:
@@ -27,11 +27,11 @@ func (s *Server) fill(a *fuse.Attr, e *backend.Entry) {
 		a.Mode |= syscall.S_IFREG
 	}
 	a.Uid, a.Gid = e.UID, e.GID
-	if s.o.UID != nil {
-		a.Uid = *s.o.UID
+	if t.o.UID != nil {
+		a.Uid = *t.o.UID
 	}
-	if s.o.GID != nil {
-		a.Gid = *s.o.GID
+	if t.o.GID != nil {
+		a.Gid = *t.o.GID
 	}
 	a.Atime, a.Atimensec = split(e.Atime)
 	a.Mtime, a.Mtimensec = split(e.Mtime)
@@ -48,30 +48,30 @@ func split(ns int64) (uint64, uint32) {
 
 // answer fills the answer of a lookup with node n. The version is the node's: a retry is answered with a reserved node, whatever was
 // committed since.
-func (s *Server) answer(out *fuse.EntryOut, n *node) {
-	s.mu.Lock()
+func (t *tree) answer(out *fuse.EntryOut, n *node) {
+	t.mu.Lock()
 	e := n.v.e
-	s.mu.Unlock()
+	t.mu.Unlock()
 	out.NodeId, out.Generation = n.id, 1
-	s.fill(&out.Attr, &e)
-	if !s.o.Strict {
+	t.fill(&out.Attr, &e)
+	if !t.o.Strict {
 		out.SetEntryTimeout(longAgo)
 		out.SetAttrTimeout(longAgo)
 	}
-	s.mu.Lock()
+	t.mu.Lock()
 	if n.tainted {
 		out.SetAttrTimeout(0)
 	}
 	n.tellLocked(e.Ino, out.AttrTimeout() > 0)
-	s.mu.Unlock()
+	t.mu.Unlock()
 }
 
 func (s *Server) Lookup(cancel <-chan struct{}, h *fuse.InHeader, name string, out *fuse.EntryOut) fuse.Status {
 	s.count(opLookup)
-	if h.NodeId == controlNode || h.NodeId == rootNode && name == controlName {
+	if isControl(h.NodeId) || h.NodeId == rootNode && name == controlName {
 		return s.lookupControl(h, name, out)
 	}
-	dir := s.dirOf(h.NodeId)
+	t, dir := s.dirOf(h.NodeId)
 	if dir == 0 {
 		return fuse.ENOENT
 	}
@@ -79,15 +79,15 @@ func (s *Server) Lookup(cancel <-chan struct{}, h *fuse.InHeader, name string, o
 		return fuse.Status(syscall.ENAMETOOLONG)
 	}
 	ref := backend.Ref{Dir: dir, Name: name}
-	s.awaitRelease(ref)
-	snap, err := s.snapshot()
+	t.awaitRelease(ref)
+	snap, err := t.snapshot()
 	if err != nil {
 		return s.status("lookup", err)
 	}
 	defer snap.Close()
 	e, err := snap.Lookup(ref)
 	if errors.Is(err, backend.ErrNotFound) {
-		if st, ok := s.lookupPending(ref, h.Pid, out); ok {
+		if st, ok := t.lookupPending(ref, h.Pid, out); ok {
 			return st
 		}
 		s.mu.Lock()
@@ -101,24 +101,24 @@ func (s *Server) Lookup(cancel <-chan struct{}, h *fuse.InHeader, name string, o
 	if err != nil {
 		return s.status("lookup of "+name, err)
 	}
-	s.answer(out, s.bind(snap, &e, h.Pid))
+	t.answer(out, t.bind(snap, &e, h.Pid))
 	return fuse.OK
 }
 
 // lookupPending answers for a key that is being created and was never published: it exists for whoever has it open.
-func (s *Server) lookupPending(ref backend.Ref, tid uint32, out *fuse.EntryOut) (fuse.Status, bool) {
-	w := s.pendingAt(ref)
+func (t *tree) lookupPending(ref backend.Ref, tid uint32, out *fuse.EntryOut) (fuse.Status, bool) {
+	w := t.pendingAt(ref)
 	if w == nil || !w.openBy(tid) {
 		return 0, false
 	}
 	e := w.entry()
-	s.mu.Lock()
+	t.mu.Lock()
 	n := w.node
-	s.holdLocked(n)
+	t.holdLocked(n)
 	n.tellLocked(e.Ino, false)
-	s.mu.Unlock()
+	t.mu.Unlock()
 	out.NodeId, out.Generation = n.id, 1
-	s.fill(&out.Attr, &e)
+	t.fill(&out.Attr, &e)
 	return fuse.OK, true
 }
 
@@ -150,9 +150,9 @@ func (s *Server) GetAttr(cancel <-chan struct{}, in *fuse.GetAttrIn, out *fuse.A
 		e = w.entry()
 		gone = w.detached()
 	} else if e.Kind != backend.File || tainted || !gone {
-		e, gone = s.newest(n, e, gone)
+		e, gone = n.t.newest(n, e, gone)
 	}
-	s.answerAttr(out, n, &e)
+	n.t.answerAttr(out, n, &e)
 	if gone {
 		out.Nlink = 0
 	}
@@ -161,11 +161,11 @@ func (s *Server) GetAttr(cancel <-chan struct{}, in *fuse.GetAttrIn, out *fuse.A
 
 // answerAttr fills the answer of a request for the attributes of n, which are those of e. The kernel keeps those of a version; those of
 // a node that has, or had, a writer change without its knowing.
-func (s *Server) answerAttr(out *fuse.AttrOut, n *node, e *backend.Entry) {
-	s.fill(&out.Attr, e)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !n.tainted && !s.o.Strict {
+func (t *tree) answerAttr(out *fuse.AttrOut, n *node, e *backend.Entry) {
+	t.fill(&out.Attr, e)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !n.tainted && !t.o.Strict {
 		out.SetTimeout(longAgo)
 	}
 	n.tellLocked(e.Ino, out.Timeout() > 0)
@@ -173,9 +173,9 @@ func (s *Server) answerAttr(out *fuse.AttrOut, n *node, e *backend.Entry) {
 
 // newest returns what to say of node n, of which e is known: a directory or link, and a node that a writer left behind, as it is now;
 // a version with the attributes that it has now, or had last.
-func (s *Server) newest(n *node, e backend.Entry, gone bool) (backend.Entry, bool) {
-	s.awaitRelease(e.Ref)
-	snap, err := s.snapshot()
+func (t *tree) newest(n *node, e backend.Entry, gone bool) (backend.Entry, bool) {
+	t.awaitRelease(e.Ref)
+	snap, err := t.snapshot()
 	if err != nil {
 		return e, gone
 	}
@@ -190,8 +190,8 @@ func (s *Server) newest(n *node, e backend.Entry, gone bool) (backend.Entry, boo
 	if err != nil {
 		return e, gone || errors.Is(err, backend.ErrNotFound)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	switch {
 	case now.Ino == e.Ino:
 		if now.Revision >= n.v.e.Revision {
@@ -228,10 +228,10 @@ func (s *Server) SetAttr(cancel <-chan struct{}, in *fuse.SetAttrIn, out *fuse.A
 		var err error
 		if w != nil && w.openBy(in.Pid) {
 			err = w.truncate(int64(size))
-		} else if s.truncateRefused(n, in.Pid) {
+		} else if n.t.truncateRefused(n, in.Pid) {
 			return fuse.Status(syscall.ESTALE)
 		} else {
-			err = s.truncate(ctx, n, int64(size))
+			err = n.t.truncate(ctx, n, int64(size))
 			change = backend.AttrChange{}
 		}
 		if err != nil {
@@ -246,7 +246,7 @@ func (s *Server) SetAttr(cancel <-chan struct{}, in *fuse.SetAttrIn, out *fuse.A
 			change.GID = nil
 		}
 		if w == nil || !w.setAttr(change) {
-			if err := s.setAttr(ctx, n, change); err != nil {
+			if err := n.t.setAttr(ctx, n, change); err != nil {
 				return s.status("set attributes", err)
 			}
 		}
@@ -257,9 +257,9 @@ func (s *Server) SetAttr(cancel <-chan struct{}, in *fuse.SetAttrIn, out *fuse.A
 	if w != nil {
 		e = w.entry()
 	} else if tainted {
-		e, _ = s.newest(n, e, false)
+		e, _ = n.t.newest(n, e, false)
 	}
-	s.answerAttr(out, n, &e)
+	n.t.answerAttr(out, n, &e)
 	return fuse.OK
 }
 
@@ -295,15 +295,15 @@ func attrChange(in *fuse.SetAttrIn) (c backend.AttrChange) {
 
 // setAttr commits a change of attributes of the key that n is, whatever its version is by now. A key that is gone has none to
 // change; its open files go on.
-func (s *Server) setAttr(ctx ctx, n *node, c backend.AttrChange) error {
-	if s.o.ReadOnly {
+func (t *tree) setAttr(ctx ctx, n *node, c backend.AttrChange) error {
+	if t.readOnly {
 		return backend.ErrReadOnly
 	}
-	s.mu.Lock()
+	t.mu.Lock()
 	e, gone := n.v.e, n.v.gone
-	s.mu.Unlock()
+	t.mu.Unlock()
 	if e.Kind == backend.Dir {
-		if e, gone = s.newest(n, e, gone); gone {
+		if e, gone = t.newest(n, e, gone); gone {
 			return backend.ErrNotFound
 		}
 	}
@@ -313,29 +313,29 @@ func (s *Server) setAttr(ctx ctx, n *node, c backend.AttrChange) error {
 	ref := e.Ref
 	var b backend.Batch
 	b.SetAttr(ref, c)
-	done, err := s.commit(ctx, &b)
+	done, err := t.commit(ctx, &b)
 	if now, ok := done.Entry(ref); ok && err == nil {
-		s.forgetAttrOfOthers(n, &now)
+		t.forgetAttrOfOthers(n, &now)
 	}
 	return err
 }
 
 // truncate commits a new size of the key that n is.
-func (s *Server) truncate(ctx ctx, n *node, size int64) error {
-	if s.o.ReadOnly {
+func (t *tree) truncate(ctx ctx, n *node, size int64) error {
+	if t.readOnly {
 		return backend.ErrReadOnly
 	}
-	if s.o.MaxValue > 0 && size > s.o.MaxValue {
+	if t.o.MaxValue > 0 && size > t.o.MaxValue {
 		return backend.ErrTooLarge
 	}
 	for range maxTries {
-		s.mu.Lock()
+		t.mu.Lock()
 		e, gone := n.v.e, n.v.gone
-		s.mu.Unlock()
+		t.mu.Unlock()
 		if gone {
 			return backend.ErrNotFound
 		}
-		err := s.truncateOnce(ctx, n, e.Ref, size)
+		err := t.truncateOnce(ctx, n, e.Ref, size)
 		if errors.Is(err, backend.ErrConflict) {
 			continue
 		}
@@ -346,31 +346,31 @@ func (s *Server) truncate(ctx ctx, n *node, size int64) error {
 
 // truncateRefused says whether a truncation of n by thread tid has to be answered with ESTALE, because n has readers: the kernel would
 // cut what they see.
-func (s *Server) truncateRefused(n *node, tid uint32) bool {
-	s.mu.Lock()
+func (t *tree) truncateRefused(n *node, tid uint32) bool {
+	t.mu.Lock()
 	ref, read := n.v.e.Ref, n.readers > 0 || n.reservedFor(false, tid)
-	r := s.retries[tid]
-	again := r != nil && r.n != n && r.ref == ref
+	r := t.retries[tid]
+	again := r != nil && r.n != n && r.t == t && r.ref == ref
 	if !read || again {
 		n.tainted = true
 		if n.v.cur == n {
 			n.v.cur = nil
 		}
-		old := s.dropRetryLocked(tid)
-		s.mu.Unlock()
+		old := t.dropRetryLocked(tid)
+		t.mu.Unlock()
 		if old != nil {
 			old.Close()
 		}
 		return false
 	}
-	s.mu.Unlock()
-	s.refuse(tid, ref, true)
+	t.mu.Unlock()
+	t.refuse(tid, ref, true)
 	return true
 }
 
-func (s *Server) truncateOnce(ctx ctx, n *node, ref backend.Ref, size int64) error {
-	s.awaitRelease(ref)
-	snap, err := s.snapshot()
+func (t *tree) truncateOnce(ctx ctx, n *node, ref backend.Ref, size int64) error {
+	t.awaitRelease(ref)
+	snap, err := t.snapshot()
 	if err != nil {
 		return err
 	}
@@ -387,7 +387,7 @@ func (s *Server) truncateOnce(ctx ctx, n *node, ref backend.Ref, size int64) err
 		return err
 	}
 	defer v.Close()
-	st, err := s.store.NewStage()
+	st, err := t.store.NewStage()
 	if err != nil {
 		return err
 	}
@@ -401,26 +401,26 @@ func (s *Server) truncateOnce(ctx ctx, n *node, ref backend.Ref, size int64) err
 	var b backend.Batch
 	b.Expect(ref, e.Ino)
 	b.Put(ref, st, nil, backend.AttrChange{})
-	done, err := s.commit(ctx, &b)
+	done, err := t.commit(ctx, &b)
 	if err != nil {
 		return err
 	}
 	now, _ := done.Entry(ref)
-	s.replaced(n, &now)
+	t.replaced(n, &now)
 	// The kernel has not the directory's lock in SETATTR, and what it knows of the name is the old version.
-	s.forgetName(ref)
+	t.forgetName(ref)
 	return nil
 }
 
 // replaced notes that n's version was replaced by what the kernel will be told of n itself until it looks the name up again.
-func (s *Server) replaced(n *node, e *backend.Entry) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (t *tree) replaced(n *node, e *backend.Entry) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	if n.v.cur == n {
 		n.v.cur = nil
 	}
 	n.tainted = true
-	s.rebaseLocked(n, e)
+	t.rebaseLocked(n, e)
 }
 
 func (s *Server) Access(cancel <-chan struct{}, in *fuse.AccessIn) fuse.Status { return fuse.ENOSYS }
@@ -428,7 +428,7 @@ func (s *Server) Access(cancel <-chan struct{}, in *fuse.AccessIn) fuse.Status {
 func (s *Server) StatFs(cancel <-chan struct{}, h *fuse.InHeader, out *fuse.StatfsOut) fuse.Status {
 	s.count(opStatFs)
 	out.Bsize, out.Frsize, out.NameLen = 4096, 4096, backend.MaxName
-	sp, ok := s.store.(backend.Spacer)
+	sp, ok := s.main.store.(backend.Spacer)
 	if !ok {
 		return fuse.OK
 	}
@@ -442,8 +442,8 @@ func (s *Server) StatFs(cancel <-chan struct{}, h *fuse.InHeader, out *fuse.Stat
 }
 
 // room returns ENOSPC unless n more bytes can be expected to fit. It is only a hint: the commit decides.
-func (s *Server) room(n int64) error {
-	sp, ok := s.store.(backend.Spacer)
+func (t *tree) room(n int64) error {
+	sp, ok := t.store.(backend.Spacer)
 	if !ok {
 		return nil
 	}

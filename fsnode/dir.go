@@ -17,22 +17,28 @@ type ctx = context.Context
 const maxTries = 1000
 
 // commit commits b, and brings the known versions up to date. Names that the kernel knows are the caller's to forget.
-func (s *Server) commit(ctx ctx, b *backend.Batch) (backend.Committed, error) {
-	b.MaxValue = s.o.MaxValue
-	done, err := s.store.Commit(ctx, b)
+func (t *tree) commit(ctx ctx, b *backend.Batch) (backend.Committed, error) {
+	b.MaxValue = t.o.MaxValue
+	done, err := t.store.Commit(ctx, b)
 	if err != nil {
 		return done, err
 	}
+	t.note(done)
+	return done, nil
+}
+
+// note brings what is known of versions up to date with a commit.
+func (t *tree) note(done backend.Committed) {
 	moved := map[backend.Ino]bool{}
 	for _, c := range done.Changes {
 		if c.Old != nil {
 			moved[c.Old.Ino] = true
 		}
 	}
-	s.mu.Lock()
+	t.mu.Lock()
 	for _, c := range done.Changes { // what was unlinked, or had something else moved onto it
 		if c.Old != nil && (c.New == nil || c.New.Ino != c.Old.Ino && moved[c.New.Ino]) {
-			if v := s.versions[c.Old.Ino]; v != nil && v.e.Ref == c.Ref {
+			if v := t.versions[c.Old.Ino]; v != nil && v.e.Ref == c.Ref {
 				v.gone = true
 			}
 		}
@@ -41,37 +47,36 @@ func (s *Server) commit(ctx ctx, b *backend.Batch) (backend.Committed, error) {
 		if c.New == nil {
 			continue
 		}
-		if v := s.versions[c.New.Ino]; v != nil && c.New.Revision >= v.e.Revision {
+		if v := t.versions[c.New.Ino]; v != nil && c.New.Revision >= v.e.Revision {
 			v.e, v.gone = *c.New, false
 		}
 	}
-	s.mu.Unlock()
-	return done, nil
+	t.mu.Unlock()
 }
 
-// place returns where name in the directory that node id is would stand, if it may be changed.
-func (s *Server) place(id uint64, name string) (backend.Ref, fuse.Status) {
+// place returns where name in the directory that node id is would stand, and in which tree, if it may be changed.
+func (s *Server) place(id uint64, name string) (*tree, backend.Ref, fuse.Status) {
+	if isControl(id) || id == rootNode && name == controlName {
+		return nil, backend.Ref{}, fuse.EPERM
+	}
+	t, dir := s.dirOf(id)
 	switch {
-	case isControl(id) || id == rootNode && name == controlName:
-		return backend.Ref{}, fuse.EPERM
-	case s.o.ReadOnly:
-		return backend.Ref{}, fuse.EROFS
+	case dir == 0:
+		return nil, backend.Ref{}, fuse.ENOENT
+	case t.readOnly:
+		return nil, backend.Ref{}, fuse.EROFS
 	case len(name) > backend.MaxName:
-		return backend.Ref{}, fuse.Status(syscall.ENAMETOOLONG)
+		return nil, backend.Ref{}, fuse.Status(syscall.ENAMETOOLONG)
 	}
-	dir := s.dirOf(id)
-	if dir == 0 {
-		return backend.Ref{}, fuse.ENOENT
-	}
-	return backend.Ref{Dir: dir, Name: name}, fuse.OK
+	return t, backend.Ref{Dir: dir, Name: name}, fuse.OK
 }
 
 // newAttr returns the attributes of something that the caller of h makes in directory dir.
-func (s *Server) newAttr(h *fuse.InHeader, dir backend.Ino, mode uint32, isDir bool) backend.Attr {
+func (t *tree) newAttr(h *fuse.InHeader, dir backend.Ino, mode uint32, isDir bool) backend.Attr {
 	a := backend.Attr{Mode: mode & 0o7777, UID: h.Uid, GID: h.Gid}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if n := s.dirs[dir]; n != nil && n.v.e.Mode&syscall.S_ISGID != 0 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if n := t.dirs[dir]; n != nil && n.v.e.Mode&syscall.S_ISGID != 0 {
 		a.GID = n.v.e.GID
 		if isDir {
 			a.Mode |= syscall.S_ISGID
@@ -81,40 +86,43 @@ func (s *Server) newAttr(h *fuse.InHeader, dir backend.Ino, mode uint32, isDir b
 }
 
 // made commits b, which makes something at ref, and answers with it.
-func (s *Server) made(cancel <-chan struct{}, h *fuse.InHeader, what string, b *backend.Batch, ref backend.Ref, out *fuse.EntryOut) fuse.Status {
-	ctx, stop := s.request(cancel)
+func (t *tree) made(cancel <-chan struct{}, h *fuse.InHeader, what string, b *backend.Batch, ref backend.Ref, out *fuse.EntryOut) fuse.Status {
+	ctx, stop := t.request(cancel)
 	defer stop()
-	done, err := s.commit(ctx, b)
+	done, err := t.commit(ctx, b)
 	if err != nil {
-		return s.status(what+" "+ref.Name, err)
+		return t.status(what+" "+ref.Name, err)
 	}
 	e, _ := done.Entry(ref)
-	s.mu.Lock()
-	v := s.versionLocked(&e)
+	t.mu.Lock()
+	v := t.versionLocked(&e)
 	if v.cur == nil {
-		v.cur = s.newNodeLocked(v)
+		v.cur = t.newNodeLocked(v)
 	}
 	n := v.cur
-	s.holdLocked(n)
-	s.mu.Unlock()
-	s.answer(out, n)
+	t.holdLocked(n)
+	t.mu.Unlock()
+	t.answer(out, n)
 	return fuse.OK
 }
 
 func (s *Server) Mkdir(cancel <-chan struct{}, in *fuse.MkdirIn, name string, out *fuse.EntryOut) fuse.Status {
 	s.count(opMkdir)
-	ref, st := s.place(in.NodeId, name)
+	if isControl(in.NodeId) {
+		return s.mkdirControl(cancel, in, name, out)
+	}
+	t, ref, st := s.place(in.NodeId, name)
 	if st != fuse.OK {
 		return st
 	}
 	var b backend.Batch
-	b.Mkdir(ref, s.newAttr(&in.InHeader, ref.Dir, in.Mode, true))
-	return s.made(cancel, &in.InHeader, "mkdir", &b, ref, out)
+	b.Mkdir(ref, t.newAttr(&in.InHeader, ref.Dir, in.Mode, true))
+	return t.made(cancel, &in.InHeader, "mkdir", &b, ref, out)
 }
 
 func (s *Server) Symlink(cancel <-chan struct{}, h *fuse.InHeader, target, name string, out *fuse.EntryOut) fuse.Status {
 	s.count(opSymlink)
-	ref, st := s.place(h.NodeId, name)
+	t, ref, st := s.place(h.NodeId, name)
 	if st != fuse.OK {
 		return st
 	}
@@ -122,8 +130,8 @@ func (s *Server) Symlink(cancel <-chan struct{}, h *fuse.InHeader, target, name 
 		return fuse.Status(syscall.ENAMETOOLONG)
 	}
 	var b backend.Batch
-	b.Symlink(ref, target, s.newAttr(h, ref.Dir, 0o777, false))
-	return s.made(cancel, h, "symlink", &b, ref, out)
+	b.Symlink(ref, target, t.newAttr(h, ref.Dir, 0o777, false))
+	return t.made(cancel, h, "symlink", &b, ref, out)
 }
 
 func (s *Server) Readlink(cancel <-chan struct{}, h *fuse.InHeader) ([]byte, fuse.Status) {
@@ -143,23 +151,23 @@ func (s *Server) Readlink(cancel <-chan struct{}, h *fuse.InHeader) ([]byte, fus
 // Mknod makes an empty file; there are no device nodes here.
 func (s *Server) Mknod(cancel <-chan struct{}, in *fuse.MknodIn, name string, out *fuse.EntryOut) fuse.Status {
 	s.count(opMknod)
-	ref, st := s.place(in.NodeId, name)
+	t, ref, st := s.place(in.NodeId, name)
 	if st != fuse.OK {
 		return st
 	}
 	if in.Mode&syscall.S_IFMT != syscall.S_IFREG {
 		return fuse.EPERM
 	}
-	stage, err := s.store.NewStage()
+	stage, err := t.store.NewStage()
 	if err != nil {
 		return s.status("mknod", err)
 	}
 	defer stage.Close()
-	a := s.newAttr(&in.InHeader, ref.Dir, in.Mode, false)
+	a := t.newAttr(&in.InHeader, ref.Dir, in.Mode, false)
 	var b backend.Batch
 	b.Expect(ref, 0)
 	b.Put(ref, stage, &a, backend.AttrChange{})
-	if st = s.made(cancel, &in.InHeader, "mknod", &b, ref, out); st == fuse.Status(syscall.ESTALE) {
+	if st = t.made(cancel, &in.InHeader, "mknod", &b, ref, out); st == fuse.Status(syscall.ESTALE) {
 		st = fuse.Status(syscall.EEXIST)
 	}
 	return st
@@ -173,31 +181,34 @@ func (s *Server) Link(cancel <-chan struct{}, in *fuse.LinkIn, name string, out 
 
 func (s *Server) Unlink(cancel <-chan struct{}, h *fuse.InHeader, name string) fuse.Status {
 	s.count(opUnlink)
-	ref, st := s.place(h.NodeId, name)
+	t, ref, st := s.place(h.NodeId, name)
 	if st != fuse.OK {
 		return st
 	}
-	s.awaitRelease(ref)
+	t.awaitRelease(ref)
 	ctx, stop := s.request(cancel)
 	defer stop()
 	s.names.Lock()
 	defer s.names.Unlock()
 	var b backend.Batch
 	b.Remove(ref)
-	_, err := s.commit(ctx, &b)
-	if errors.Is(err, backend.ErrNotFound) && s.pendingAt(ref) != nil {
+	_, err := t.commit(ctx, &b)
+	if errors.Is(err, backend.ErrNotFound) && t.pendingAt(ref) != nil {
 		err = nil
 	}
 	if err != nil {
 		return s.status("unlink "+name, err)
 	}
-	s.detachWriters(ref)
+	t.detachWriters(ref)
 	return fuse.OK
 }
 
 func (s *Server) Rmdir(cancel <-chan struct{}, h *fuse.InHeader, name string) fuse.Status {
 	s.count(opRmdir)
-	ref, st := s.place(h.NodeId, name)
+	if isControl(h.NodeId) {
+		return s.rmdirControl(cancel, h, name)
+	}
+	t, ref, st := s.place(h.NodeId, name)
 	if st != fuse.OK {
 		return st
 	}
@@ -205,19 +216,25 @@ func (s *Server) Rmdir(cancel <-chan struct{}, h *fuse.InHeader, name string) fu
 	defer stop()
 	var b backend.Batch
 	b.Rmdir(ref)
-	_, err := s.commit(ctx, &b)
+	_, err := t.commit(ctx, &b)
 	return s.status("rmdir "+name, err)
 }
 
 func (s *Server) Rename(cancel <-chan struct{}, in *fuse.RenameIn, oldName, newName string) fuse.Status {
 	s.count(opRename)
-	from, st := s.place(in.NodeId, oldName)
+	if isControl(in.NodeId) || isControl(in.Newdir) {
+		return s.renameControl(cancel, in, oldName, newName)
+	}
+	t, from, st := s.place(in.NodeId, oldName)
 	if st != fuse.OK {
 		return st
 	}
-	to, st := s.place(in.Newdir, newName)
+	other, to, st := s.place(in.Newdir, newName)
 	if st != fuse.OK {
 		return st
+	}
+	if other != t {
+		return fuse.Status(syscall.EXDEV)
 	}
 	var flags backend.RenameFlags
 	if in.Flags&unix.RENAME_NOREPLACE != 0 {
@@ -229,31 +246,31 @@ func (s *Server) Rename(cancel <-chan struct{}, in *fuse.RenameIn, oldName, newN
 	if in.Flags&^uint32(unix.RENAME_NOREPLACE|unix.RENAME_EXCHANGE) != 0 {
 		return fuse.EINVAL
 	}
-	s.awaitRelease(from)
-	s.awaitRelease(to)
+	t.awaitRelease(from)
+	t.awaitRelease(to)
 	ctx, stop := s.request(cancel)
 	defer stop()
 	s.names.Lock()
 	defer s.names.Unlock()
 	var b backend.Batch
 	b.Rename(from, to, flags)
-	_, err := s.commit(ctx, &b)
-	if errors.Is(err, backend.ErrNotFound) && s.pendingAt(from) != nil && flags&backend.Exchange == 0 {
-		err = s.renamePending(from, to, flags)
+	_, err := t.commit(ctx, &b)
+	if errors.Is(err, backend.ErrNotFound) && t.pendingAt(from) != nil && flags&backend.Exchange == 0 {
+		err = t.renamePending(from, to, flags)
 	}
 	if err != nil {
 		return s.status("rename "+oldName, err)
 	}
-	s.moveWriters(from, to, flags)
+	t.moveWriters(from, to, flags)
 	return fuse.OK
 }
 
 // renamePending checks what rename(2) demands for a key that is being created and has nothing published: it moves without a commit.
-func (s *Server) renamePending(from, to backend.Ref, flags backend.RenameFlags) error {
+func (t *tree) renamePending(from, to backend.Ref, flags backend.RenameFlags) error {
 	if err := backend.ValidName(to.Name); err != nil {
 		return err
 	}
-	e, err := s.entry(to)
+	e, err := t.entry(to)
 	switch {
 	case errors.Is(err, backend.ErrNotFound):
 		return nil

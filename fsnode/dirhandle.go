@@ -14,7 +14,7 @@ import (
 // dirHandle is an open directory: its entries at the moment of the open, or of the last rewind. An offset is the number of
 // entries before it, "." and ".." first, so it stays true while keys come and go.
 type dirHandle struct {
-	s    *Server
+	t    *tree
 	dir  backend.Ino
 	node uint64
 
@@ -32,10 +32,10 @@ const markEvery = 1024
 
 func (s *Server) OpenDir(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
 	s.count(opOpenDir)
-	h := &dirHandle{s: s, node: in.NodeId}
-	if in.NodeId != controlNode {
-		if h.dir = s.dirOf(in.NodeId); h.dir == 0 {
-			return fuse.Status(syscall.ENOTDIR)
+	h := &dirHandle{t: s.main, node: in.NodeId}
+	if !isControl(in.NodeId) {
+		if h.t, h.dir = s.dirOf(in.NodeId); h.dir == 0 {
+			return fuse.Status(syscall.ESTALE)
 		}
 		if err := h.rewind(); err != nil {
 			return s.status("opendir", err)
@@ -47,7 +47,7 @@ func (s *Server) OpenDir(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.Open
 
 // rewind takes the newest generation.
 func (h *dirHandle) rewind() error {
-	snap, err := h.s.snapshot()
+	snap, err := h.t.snapshot()
 	if err != nil {
 		return err
 	}
@@ -132,7 +132,7 @@ func (s *Server) ReleaseDir(in *fuse.ReleaseIn) {
 
 func (s *Server) FsyncDir(cancel <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
 	s.count(opFsyncDir)
-	return s.sync(cancel)
+	return s.sync(cancel, in.Fh)
 }
 
 func (s *Server) ReadDir(cancel <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
@@ -158,9 +158,10 @@ func (s *Server) ReadDirPlus(cancel <-chan struct{}, in *fuse.ReadIn, out *fuse.
 			return true
 		}
 		// What the kernel keeps must be the newest: the directory may be older.
+		t := s.handle(in.Fh).(*dirHandle).t
 		if newest == nil {
 			var err error
-			if newest, err = s.snapshot(); err != nil {
+			if newest, err = t.snapshot(); err != nil {
 				return true
 			}
 		}
@@ -168,20 +169,20 @@ func (s *Server) ReadDirPlus(cancel <-chan struct{}, in *fuse.ReadIn, out *fuse.
 		if err != nil || now.Ino != e.Ino {
 			return true // no node: the kernel will look it up
 		}
-		s.answer(o, s.bindListed(&now))
+		t.answer(o, t.bindListed(&now))
 		return true
 	})
 }
 
 // bindListed chooses the node that a listing hands out for e, and counts the reference.
-func (s *Server) bindListed(e *backend.Entry) *node {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	v := s.versionLocked(e)
+func (t *tree) bindListed(e *backend.Entry) *node {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	v := t.versionLocked(e)
 	if v.cur == nil || v.cur.tainted {
-		v.cur = s.newNodeLocked(v)
+		v.cur = t.newNodeLocked(v)
 	}
-	s.holdLocked(v.cur)
+	t.holdLocked(v.cur)
 	return v.cur
 }
 
@@ -200,19 +201,18 @@ func (s *Server) readDir(in *fuse.ReadIn, add func(fuse.DirEntry, *backend.Entry
 			return s.status("readdir", err)
 		}
 	}
-	ino := uint64(h.dir)
+	ino, up := h.t.ino(h.dir), h.t.ino(h.parent)
 	if h.dir == 0 {
-		ino = 1<<61 + controlNode
+		ino, up = controlIno(h.node), uint64(backend.RootIno)
 	}
-	for i, d := range []fuse.DirEntry{{Name: ".", Mode: syscall.S_IFDIR, Ino: ino}, {Name: "..", Mode: syscall.S_IFDIR, Ino: uint64(max(h.parent, 1))}} {
+	for i, d := range []fuse.DirEntry{{Name: ".", Mode: syscall.S_IFDIR, Ino: ino}, {Name: "..", Mode: syscall.S_IFDIR, Ino: up}} {
 		if d.Off = uint64(i) + 1; off < d.Off && !add(d, nil) {
 			return fuse.OK
 		}
 	}
 	if h.dir == 0 {
-		for i, name := range controlFiles {
-			d := fuse.DirEntry{Name: name, Mode: syscall.S_IFREG, Ino: 1<<61 + controlNode + uint64(i) + 1, Off: uint64(i) + 3}
-			if off < d.Off && !add(d, nil) {
+		for i, d := range s.controlEntries(h.node) {
+			if d.Off = uint64(i) + 3; off < d.Off && !add(d, nil) {
 				break
 			}
 		}
@@ -229,8 +229,8 @@ func (s *Server) readDir(in *fuse.ReadIn, add func(fuse.DirEntry, *backend.Entry
 		if e == nil {
 			return fuse.OK
 		}
-		d := fuse.DirEntry{Name: e.Name, Ino: uint64(e.Ino), Mode: modes[e.Kind], Off: h.pos + 3}
-		if !(h.dir == backend.RootIno && e.Name == controlName) && !add(d, e) {
+		d := fuse.DirEntry{Name: e.Name, Ino: h.t.ino(e.Ino), Mode: modes[e.Kind], Off: h.pos + 3}
+		if !(h.dir == backend.RootIno && h.t == s.main && e.Name == controlName) && !add(d, e) {
 			return fuse.OK
 		}
 		h.taken()

@@ -20,6 +20,7 @@ import (
 func (s *Server) lockID(fh uint64) (id, path string, ok bool) {
 	s.mu.Lock()
 	id, known := s.lockIDs[fh]
+	t := treeOfHandle(s.handles[fh])
 	var ref backend.Ref
 	switch h := s.handles[fh].(type) {
 	case *readHandle:
@@ -27,7 +28,12 @@ func (s *Server) lockID(fh uint64) (id, path string, ok bool) {
 	case *writeHandle:
 		ref = h.ref
 	case *dirHandle:
-		if n := s.dirs[h.dir]; n != nil {
+		if h.dir == 0 {
+			s.mu.Unlock()
+			name := fmt.Sprintf("%s/%d", controlName, h.node)
+			return name, name, true
+		}
+		if n := h.t.dirs[h.dir]; n != nil {
 			ref = n.v.e.Ref
 		}
 	default:
@@ -38,7 +44,7 @@ func (s *Server) lockID(fh uint64) (id, path string, ok bool) {
 		id = fmt.Sprintf("%d/%s", ref.Dir, ref.Name)
 	}
 	s.mu.Unlock()
-	return id, s.nameOf(ref), true
+	return id, t.nameOf(ref), true
 }
 
 func lockKind(flags uint32) lockmgr.Kind {
@@ -169,13 +175,13 @@ func (s *Server) dropLocks(fh uint64, owner uint64, all bool) {
 func (h *writeHandle) refresh() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.s.mu.Lock()
+	h.t.mu.Lock()
 	ref, created := h.ref, h.created
-	h.s.mu.Unlock()
+	h.t.mu.Unlock()
 	if h.dirty || h.stage != nil || created || h.replace {
 		return
 	}
-	snap, err := h.s.snapshot()
+	snap, err := h.t.snapshot()
 	if err != nil {
 		return
 	}

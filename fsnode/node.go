@@ -10,6 +10,7 @@ import (
 // node is one inode of the kernel. Everything in it is guarded by Server.mu.
 type node struct {
 	id      uint64
+	t       *tree
 	v       *version
 	lookups uint64 // references that the kernel holds; the node leaves the table when there are none
 
@@ -23,10 +24,11 @@ type node struct {
 }
 
 // tellLocked notes what an answer says of n: its inode number, and whether the kernel may keep its attributes.
-func (n *node) tellLocked(ino backend.Ino, keep bool) {
+func (n *node) tellLocked(i backend.Ino, keep bool) {
 	n.kept = keep
-	if !slices.Contains(n.told, uint64(ino)) {
-		n.told = append(n.told, uint64(ino))
+	ino := n.t.ino(i)
+	if !slices.Contains(n.told, ino) {
+		n.told = append(n.told, ino)
 		if len(n.told) > maxTold {
 			n.told = n.told[1:]
 		}
@@ -80,11 +82,11 @@ func (n *node) reserve(tid uint32, write bool) {
 }
 
 // versionLocked returns the version of entry e, and brings what is known of it up to date.
-func (s *Server) versionLocked(e *backend.Entry) *version {
-	v := s.versions[e.Ino]
+func (t *tree) versionLocked(e *backend.Entry) *version {
+	v := t.versions[e.Ino]
 	if v == nil {
 		v = &version{e: *e}
-		s.versions[e.Ino] = v
+		t.versions[e.Ino] = v
 	} else if e.Revision >= v.e.Revision {
 		v.e, v.gone = *e, false
 	}
@@ -92,9 +94,9 @@ func (s *Server) versionLocked(e *backend.Entry) *version {
 }
 
 // newNodeLocked makes a node of v, which is in the table once the kernel holds it.
-func (s *Server) newNodeLocked(v *version) *node {
-	s.lastNode++
-	return &node{id: s.lastNode, v: v}
+func (t *tree) newNodeLocked(v *version) *node {
+	t.lastNode++
+	return &node{id: t.lastNode, t: t, v: v}
 }
 
 // holdLocked counts a reference that an answer gives to the kernel.
@@ -103,7 +105,7 @@ func (s *Server) holdLocked(n *node) {
 		s.nodes[n.id] = n
 		n.v.nodes++
 		if n.v.e.Kind == backend.Dir {
-			s.dirs[n.v.e.Ino] = n
+			n.t.dirs[n.v.e.Ino] = n
 		}
 	}
 	n.lookups++
@@ -112,7 +114,7 @@ func (s *Server) holdLocked(n *node) {
 // forgetLocked takes references back.
 func (s *Server) forgetLocked(id, count uint64) {
 	n := s.nodes[id]
-	if n == nil || id < firstNode {
+	if n == nil || id == rootNode {
 		return
 	}
 	if n.lookups > count {
@@ -122,8 +124,8 @@ func (s *Server) forgetLocked(id, count uint64) {
 	n.lookups = 0
 	delete(s.nodes, id)
 	s.leaveLocked(n)
-	if n.v.e.Kind == backend.Dir && s.dirs[n.v.e.Ino] == n {
-		delete(s.dirs, n.v.e.Ino)
+	if n.v.e.Kind == backend.Dir && n.t.dirs[n.v.e.Ino] == n {
+		delete(n.t.dirs, n.v.e.Ino)
 	}
 }
 
@@ -134,17 +136,17 @@ func (s *Server) leaveLocked(n *node) {
 	if v.cur == n {
 		v.cur = nil
 	}
-	if v.nodes == 0 && s.versions[v.e.Ino] == v {
-		delete(s.versions, v.e.Ino)
+	if v.nodes == 0 && n.t.versions[v.e.Ino] == v {
+		delete(n.t.versions, v.e.Ino)
 	}
 }
 
 // rebaseLocked makes n, which a writer has just published, a node of the version that was published.
-func (s *Server) rebaseLocked(n *node, e *backend.Entry) {
+func (t *tree) rebaseLocked(n *node, e *backend.Entry) {
 	if n.lookups > 0 {
-		s.leaveLocked(n)
+		t.leaveLocked(n)
 	}
-	n.v = s.versionLocked(e)
+	n.v = t.versionLocked(e)
 	if n.lookups > 0 {
 		n.v.nodes++
 	}
@@ -157,18 +159,24 @@ func (s *Server) nodeOf(id uint64) *node {
 	return s.nodes[id]
 }
 
-// dirOf returns the number of the directory that node id is; 0 if it is none.
-func (s *Server) dirOf(id uint64) backend.Ino {
-	if n := s.nodeOf(id); n != nil && n.v.e.Kind == backend.Dir {
-		return n.v.e.Ino
+// dirOf returns the directory that node id is, and its tree; 0 if it is none.
+func (s *Server) dirOf(id uint64) (*tree, backend.Ino) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n := s.nodes[id]; n != nil && n.v.e.Kind == backend.Dir && !n.t.ended {
+		if n.t != s.main {
+			n.t.used = time.Now()
+		}
+		return n.t, n.v.e.Ino
 	}
-	return 0
+	return nil, 0
 }
 
 // retry remembers a thread that was refused: the kernel looks the name up again, twice (a revalidation, and a lookup because
 // the node differs), forgets the first answer in between, and opens; all with the same thread id.
 type retry struct {
 	write bool
+	t     *tree
 	ref   backend.Ref
 	n     *node         // handed out by the first lookup after the refusal
 	value backend.Value // the version's content, for the open: served even if a commit comes meanwhile
@@ -194,59 +202,59 @@ func (s *Server) dropRetryLocked(tid uint32) backend.Value {
 }
 
 // refuse records that the open of a node at ref by thread tid was answered with ESTALE.
-func (s *Server) refuse(tid uint32, ref backend.Ref, write bool) {
-	s.stats.refused.Add(1)
+func (t *tree) refuse(tid uint32, ref backend.Ref, write bool) {
+	t.stats.refused.Add(1)
 	now := time.Now()
 	var drop []backend.Value
-	s.mu.Lock()
-	if v := s.dropRetryLocked(tid); v != nil {
+	t.mu.Lock()
+	if v := t.dropRetryLocked(tid); v != nil {
 		drop = append(drop, v)
 	}
-	if len(s.retries) > maxKeptTries {
-		for t, r := range s.retries {
+	if len(t.retries) > maxKeptTries {
+		for other, r := range t.retries {
 			if now.After(r.until) {
-				if v := s.dropRetryLocked(t); v != nil {
+				if v := t.dropRetryLocked(other); v != nil {
 					drop = append(drop, v)
 				}
 			}
 		}
 	}
-	s.retries[tid] = &retry{write: write, ref: ref, until: now.Add(reserveFor)}
-	s.mu.Unlock()
+	t.retries[tid] = &retry{write: write, t: t, ref: ref, until: now.Add(reserveFor)}
+	t.mu.Unlock()
 	for _, v := range drop {
 		v.Close()
 	}
 }
 
 // bind chooses the node that a lookup by thread tid hands out for entry e of snapshot snap, and counts the reference.
-func (s *Server) bind(snap backend.Snapshot, e *backend.Entry, tid uint32) *node {
+func (t *tree) bind(snap backend.Snapshot, e *backend.Entry, tid uint32) *node {
 	if e.Kind != backend.File {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		v := s.versionLocked(e)
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		v := t.versionLocked(e)
 		if v.cur == nil {
-			v.cur = s.newNodeLocked(v)
+			v.cur = t.newNodeLocked(v)
 		}
-		s.holdLocked(v.cur)
+		t.holdLocked(v.cur)
 		return v.cur
 	}
 	var value, old backend.Value
-	s.mu.Lock()
-	r := s.retries[tid]
-	if r != nil && (r.ref != e.Ref || time.Now().After(r.until)) {
-		old = s.dropRetryLocked(tid)
+	t.mu.Lock()
+	r := t.retries[tid]
+	if r != nil && (r.t != t || r.ref != e.Ref || time.Now().After(r.until)) {
+		old = t.dropRetryLocked(tid)
 		r = nil
 	}
 	if r != nil && r.n == nil {
 		// Opened before anything is decided, so that the retry that follows cannot be left without its content.
-		s.mu.Unlock()
+		t.mu.Unlock()
 		value, _ = snap.Open(*e)
-		s.mu.Lock()
-		r = s.retries[tid]
+		t.mu.Lock()
+		r = t.retries[tid]
 	}
-	n := s.chooseLocked(e, tid, r, &value)
-	s.holdLocked(n)
-	s.mu.Unlock()
+	n := t.chooseLocked(e, tid, r, &value)
+	t.holdLocked(n)
+	t.mu.Unlock()
 	for _, v := range []backend.Value{value, old} {
 		if v != nil {
 			v.Close()
@@ -256,20 +264,20 @@ func (s *Server) bind(snap backend.Snapshot, e *backend.Entry, tid uint32) *node
 }
 
 // chooseLocked is bind for a file. It keeps *value, setting it to nil, if it reserves a node.
-func (s *Server) chooseLocked(e *backend.Entry, tid uint32, r *retry, value *backend.Value) *node {
+func (t *tree) chooseLocked(e *backend.Entry, tid uint32, r *retry, value *backend.Value) *node {
 	if r != nil && r.n != nil {
 		return r.n // the second lookup after the refusal
 	}
-	v := s.versionLocked(e)
+	v := t.versionLocked(e)
 	if r != nil && r.write {
-		n := s.newNodeLocked(v)
+		n := t.newNodeLocked(v)
 		n.tainted = true
 		n.reserve(tid, true)
 		r.n, r.value, *value = n, *value, nil
 		return n
 	}
 	if v.cur == nil || v.cur.tainted {
-		v.cur = s.newNodeLocked(v)
+		v.cur = t.newNodeLocked(v)
 	}
 	if r != nil {
 		v.cur.reserve(tid, false)

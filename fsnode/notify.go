@@ -10,68 +10,68 @@ import (
 
 // forgetName makes the kernel forget what it knows of a name. Not to be called while it holds the lock of that
 // directory for a request that we answer, nor with a lock of ours held.
-func (s *Server) forgetName(ref backend.Ref) {
-	s.mu.Lock()
-	dir := s.dirs[ref.Dir]
+func (t *tree) forgetName(ref backend.Ref) {
+	t.mu.Lock()
+	dir := t.dirs[ref.Dir]
 	var id uint64
 	if dir != nil {
 		id = dir.id
 	}
-	s.mu.Unlock()
+	t.mu.Unlock()
 	if id != 0 {
-		s.stats.notifications.Add(1)
-		s.fuse.EntryNotify(id, ref.Name)
+		t.stats.notifications.Add(1)
+		t.fuse.EntryNotify(id, ref.Name)
 	}
 }
 
 // forgetAttr makes the kernel forget the attributes of what entry e says, but not its pages.
-func (s *Server) forgetAttr(e *backend.Entry) {
-	s.mu.Lock()
+func (t *tree) forgetAttr(e *backend.Entry) {
+	t.mu.Lock()
 	var ids []uint64
 	if e.Kind == backend.Dir {
-		if n := s.dirs[e.Ino]; n != nil {
+		if n := t.dirs[e.Ino]; n != nil {
 			ids = append(ids, n.id)
 		}
-	} else if v := s.versions[e.Ino]; v != nil && v.cur != nil && v.cur.lookups > 0 {
+	} else if v := t.versions[e.Ino]; v != nil && v.cur != nil && v.cur.lookups > 0 {
 		ids = append(ids, v.cur.id)
 	}
-	if v := s.versions[e.Ino]; v != nil && e.Revision >= v.e.Revision {
+	if v := t.versions[e.Ino]; v != nil && e.Revision >= v.e.Revision {
 		v.e = *e
 	}
-	s.mu.Unlock()
+	t.mu.Unlock()
 	for _, id := range ids {
-		s.fuse.InodeNotify(id, -1, 0)
+		t.fuse.InodeNotify(id, -1, 0)
 	}
 }
 
 // forgetAttrOfOthers is forgetAttr for a change that the kernel makes through node n, and so knows of there.
-func (s *Server) forgetAttrOfOthers(n *node, e *backend.Entry) {
-	s.mu.Lock()
-	v := s.versions[e.Ino]
+func (t *tree) forgetAttrOfOthers(n *node, e *backend.Entry) {
+	t.mu.Lock()
+	v := t.versions[e.Ino]
 	other := v != nil && v.cur != nil && v.cur != n
-	s.mu.Unlock()
+	t.mu.Unlock()
 	if other {
-		s.forgetAttr(e)
+		t.forgetAttr(e)
 	}
 }
 
 // watch tells the kernel about the commits of others.
-func (s *Server) watch(from backend.Generation) {
-	for s.ctx.Err() == nil {
-		for c, err := range s.store.Watch(s.ctx, from) {
+func (t *tree) watch(from backend.Generation) {
+	for t.ctx.Err() == nil {
+		for c, err := range t.store.Watch(t.ctx, from) {
 			switch {
 			case errors.Is(err, backend.ErrHistoryGone):
-				from = s.forgetEverything(from)
+				from = t.forgetEverything(from)
 			case err != nil:
-				s.o.Log.Printf("watching the store: %v", err)
+				t.o.Log.Printf("watching the store: %v", err)
 				select {
-				case <-s.ctx.Done():
+				case <-t.ctx.Done():
 				case <-time.After(time.Second):
 				}
 			default:
 				from = max(from, c.Generation)
 				if !c.Own {
-					s.changed(c)
+					t.changed(c)
 				}
 			}
 			if err != nil {
@@ -82,39 +82,39 @@ func (s *Server) watch(from backend.Generation) {
 }
 
 // changed tells the kernel about a change that was not made for one of its requests.
-func (s *Server) changed(c backend.Change) {
+func (t *tree) changed(c backend.Change) {
 	if c.New != nil {
-		s.mu.Lock()
-		v := s.versions[c.New.Ino]
+		t.mu.Lock()
+		v := t.versions[c.New.Ino]
 		same := v != nil && v.e.Ref == c.Ref
-		s.mu.Unlock()
-		s.forgetAttr(c.New)
+		t.mu.Unlock()
+		t.forgetAttr(c.New)
 		if same {
 			return // only attributes
 		}
 	}
-	s.forgetName(c.Ref)
+	t.forgetName(c.Ref)
 }
 
 // forgetEverything makes the kernel forget all that it may know, and returns the generation from which changes are watched again.
-func (s *Server) forgetEverything(from backend.Generation) backend.Generation {
-	snap, err := s.snapshot()
+func (t *tree) forgetEverything(from backend.Generation) backend.Generation {
+	snap, err := t.snapshot()
 	if err != nil {
 		return from
 	}
 	from = snap.Generation()
 	snap.Close()
-	s.mu.Lock()
-	entries := make([]backend.Entry, 0, len(s.versions))
-	for _, v := range s.versions {
+	t.mu.Lock()
+	entries := make([]backend.Entry, 0, len(t.versions))
+	for _, v := range t.versions {
 		entries = append(entries, v.e)
 	}
-	s.mu.Unlock()
+	t.mu.Unlock()
 	for i := range entries {
 		if entries[i].Ref != backend.RootRef {
-			s.forgetName(entries[i].Ref)
+			t.forgetName(entries[i].Ref)
 		}
-		s.forgetAttr(&entries[i])
+		t.forgetAttr(&entries[i])
 	}
 	return from
 }

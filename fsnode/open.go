@@ -22,85 +22,85 @@ func (s *Server) Open(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut
 		return fuse.Status(syscall.ESTALE)
 	}
 	if in.Flags&syscall.O_ACCMODE == syscall.O_RDONLY && in.Flags&syscall.O_TRUNC == 0 {
-		return s.openRead(n, in.Pid, out)
+		return n.t.openRead(n, in.Pid, out)
 	}
-	if s.o.ReadOnly {
+	if n.t.readOnly {
 		return fuse.EROFS
 	}
-	return s.openWrite(n, in, out)
+	return n.t.openWrite(n, in, out)
 }
 
 // openRead opens n for reading if it is untainted and the key's newest version. Else it is refused with ESTALE, once; the
 // open that would be refused twice gets the newest version past the page cache.
-func (s *Server) openRead(n *node, tid uint32, out *fuse.OpenOut) fuse.Status {
-	s.mu.Lock()
-	r := s.retries[tid]
+func (t *tree) openRead(n *node, tid uint32, out *fuse.OpenOut) fuse.Status {
+	t.mu.Lock()
+	r := t.retries[tid]
 	if r != nil && r.n == n && !r.write && r.value != nil && !n.tainted {
-		s.takeRetryLocked(tid)
+		t.takeRetryLocked(tid)
 		n.readers++
 		n.v.read = true
-		s.mu.Unlock()
-		s.opened(&readHandle{s: s, node: n, value: r.value}, out)
+		t.mu.Unlock()
+		t.opened(&readHandle{t: t, node: n, value: r.value}, out)
 		return fuse.OK
 	}
 	ref, ino := n.v.e.Ref, n.v.e.Ino
-	again := r != nil && r.ref == ref
-	s.mu.Unlock()
+	again := r != nil && r.t == t && r.ref == ref
+	t.mu.Unlock()
 
-	s.awaitRelease(ref)
-	snap, err := s.snapshot()
+	t.awaitRelease(ref)
+	snap, err := t.snapshot()
 	if err != nil {
-		return s.status("open", err)
+		return t.status("open", err)
 	}
 	defer snap.Close()
 	e, err := snap.Lookup(ref)
-	if errors.Is(err, backend.ErrNotFound) && s.pendingAt(ref) != nil {
+	if errors.Is(err, backend.ErrNotFound) && t.pendingAt(ref) != nil {
 		return fuse.ENOENT
 	}
 	if err != nil && !errors.Is(err, backend.ErrNotFound) {
-		return s.status("open "+ref.Name, err)
+		return t.status("open "+ref.Name, err)
 	}
 	if err != nil && again {
 		return fuse.ENOENT
 	}
 	fresh := err == nil && e.Ino == ino
 	if !fresh && !again || err != nil {
-		s.refuse(tid, ref, false)
+		t.refuse(tid, ref, false)
 		return fuse.Status(syscall.ESTALE)
 	}
 	value, err := snap.Open(e)
 	if err != nil {
-		return s.status("open "+ref.Name, err)
+		return t.status("open "+ref.Name, err)
 	}
-	h := &readHandle{s: s, node: n, value: value}
-	s.mu.Lock()
+	h := &readHandle{t: t, node: n, value: value}
+	t.mu.Lock()
 	if fresh && !n.tainted && !n.reservedFor(true, tid) {
 		n.readers++
 		n.v.read = true
-		s.mu.Unlock()
-		s.opened(h, out)
+		t.mu.Unlock()
+		t.opened(h, out)
 		return fuse.OK
 	}
-	s.mu.Unlock()
+	t.mu.Unlock()
 	if !again {
 		value.Close()
-		s.refuse(tid, ref, false)
+		t.refuse(tid, ref, false)
 		return fuse.Status(syscall.ESTALE)
 	}
-	s.mu.Lock()
-	old := s.dropRetryLocked(tid)
-	s.mu.Unlock()
+	t.mu.Lock()
+	old := t.dropRetryLocked(tid)
+	t.mu.Unlock()
 	if old != nil {
 		old.Close()
 	}
-	s.stats.direct.Add(1)
+	t.stats.direct.Add(1)
 	h.direct = true
-	s.opened(h, out)
+	t.opened(h, out)
 	return fuse.OK
 }
 
-func (s *Server) opened(h *readHandle, out *fuse.OpenOut) {
-	out.Fh = s.newHandle(h)
+func (t *tree) opened(h *readHandle, out *fuse.OpenOut) {
+	out.Fh = t.newHandle(h)
 	out.OpenFlags = fuse.FOPEN_KEEP_CACHE | fuse.FOPEN_NOFLUSH
 	if h.direct {
 		out.OpenFlags = fuse.FOPEN_DIRECT_IO | fuse.FOPEN_NOFLUSH
@@ -108,66 +108,66 @@ func (s *Server) opened(h *readHandle, out *fuse.OpenOut) {
 }
 
 // openWrite opens n for writing if nobody else has it open. A truncating or appending open need not find the newest version.
-func (s *Server) openWrite(n *node, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
+func (t *tree) openWrite(n *node, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
 	tid := in.Pid
 	blind := in.Flags&(syscall.O_TRUNC|syscall.O_APPEND) != 0
-	s.mu.Lock()
-	r := s.retries[tid]
+	t.mu.Lock()
+	r := t.retries[tid]
 	ref, ino := n.v.e.Ref, n.v.e.Ino
 	mine := r != nil && r.n == n && r.write
-	again := r != nil && !mine && r.ref == ref
-	s.mu.Unlock()
-	s.awaitRelease(ref)
-	if err := s.room(leastRoom); err != nil {
-		return s.status("open "+ref.Name, err)
+	again := r != nil && !mine && r.t == t && r.ref == ref
+	t.mu.Unlock()
+	t.awaitRelease(ref)
+	if err := t.room(leastRoom); err != nil {
+		return t.status("open "+ref.Name, err)
 	}
-	h := s.newWriteHandle(ref, in.Flags, tid)
+	h := t.newWriteHandle(ref, in.Flags, tid)
 	if mine && !blind && r.value != nil {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.takeRetryLocked(tid)
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.takeRetryLocked(tid)
 		h.base, h.value = n.v.e, r.value
-		s.writingLocked(h, n, out)
+		t.writingLocked(h, n, out)
 		return fuse.OK
 	}
-	snap, err := s.snapshot()
+	snap, err := t.snapshot()
 	if err != nil {
-		return s.status("open", err)
+		return t.status("open", err)
 	}
 	defer snap.Close()
 	e, err := snap.Lookup(ref)
-	pending := errors.Is(err, backend.ErrNotFound) && s.pendingAt(ref) != nil
+	pending := errors.Is(err, backend.ErrNotFound) && t.pendingAt(ref) != nil
 	if err != nil && !errors.Is(err, backend.ErrNotFound) {
-		return s.status("open "+ref.Name, err)
+		return t.status("open "+ref.Name, err)
 	}
 	switch {
 	case pending:
-		h.create(s.pendingAt(ref).attr, s.provisionalIno())
+		h.create(t.pendingAt(ref).attr, t.provisionalIno())
 		again = true
 	case err != nil && (mine || again):
 		return fuse.ENOENT
 	case err != nil || !again && !mine && !blind && e.Ino != ino:
-		s.refuse(tid, ref, true)
+		t.refuse(tid, ref, true)
 		return fuse.Status(syscall.ESTALE)
 	default:
 		h.base = e
 		if !h.replace {
 			if h.value, err = snap.Open(e); err != nil {
-				return s.status("open "+ref.Name, err)
+				return t.status("open "+ref.Name, err)
 			}
 		}
 	}
-	s.mu.Lock()
+	t.mu.Lock()
 	busy := n.readers > 0 || n.writer != nil && !n.writer.finished || n.reservedFor(false, tid) || n.reservedFor(true, tid)
 	if busy && !mine && !again {
-		s.mu.Unlock()
+		t.mu.Unlock()
 		h.free()
-		s.refuse(tid, ref, true)
+		t.refuse(tid, ref, true)
 		return fuse.Status(syscall.ESTALE)
 	}
-	old := s.dropRetryLocked(tid)
-	s.writingLocked(h, n, out)
-	s.mu.Unlock()
+	old := t.dropRetryLocked(tid)
+	t.writingLocked(h, n, out)
+	t.mu.Unlock()
 	if old != nil {
 		old.Close()
 	}
@@ -175,10 +175,10 @@ func (s *Server) openWrite(n *node, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Sta
 }
 
 // writingLocked makes h the writer of n, which it taints, and answers with it.
-func (s *Server) writingLocked(h *writeHandle, n *node, out *fuse.OpenOut) {
-	s.lastHandle++
-	s.handles[s.lastHandle] = h
-	out.Fh = s.lastHandle
+func (t *tree) writingLocked(h *writeHandle, n *node, out *fuse.OpenOut) {
+	t.lastHandle++
+	t.handles[t.lastHandle] = h
+	out.Fh = t.lastHandle
 	out.OpenFlags = fuse.FOPEN_DIRECT_IO
 	h.node = n
 	if n.writer == nil || n.writer.finished {
@@ -188,23 +188,23 @@ func (s *Server) writingLocked(h *writeHandle, n *node, out *fuse.OpenOut) {
 	if n.v.cur == n {
 		n.v.cur = nil
 	}
-	s.enlistLocked(h)
+	t.enlistLocked(h)
 }
 
 // Create makes a file and opens it. What is opened for writing exists for others once it is published.
 func (s *Server) Create(cancel <-chan struct{}, in *fuse.CreateIn, name string, out *fuse.CreateOut) fuse.Status {
 	s.count(opCreate)
-	ref, st := s.place(in.NodeId, name)
+	t, ref, st := s.place(in.NodeId, name)
 	if st != fuse.OK {
 		return st
 	}
 	if in.Mode&syscall.S_IFMT != 0 && in.Mode&syscall.S_IFMT != syscall.S_IFREG {
 		return fuse.EPERM
 	}
-	s.awaitRelease(ref)
+	t.awaitRelease(ref)
 	excl := in.Flags&syscall.O_EXCL != 0
 	var unreserve func()
-	if r, ok := s.store.(backend.Reserver); ok && excl {
+	if r, ok := t.store.(backend.Reserver); ok && excl {
 		release, err := r.Reserve(ref)
 		if err != nil {
 			return s.status("create "+name, err)
@@ -217,86 +217,86 @@ func (s *Server) Create(cancel <-chan struct{}, in *fuse.CreateIn, name string, 
 		}
 		return st
 	}
-	e, err := s.entry(ref)
+	e, err := t.entry(ref)
 	if err == nil {
 		if excl || e.Kind != backend.File {
 			return giveUp(fuse.Status(syscall.EEXIST))
 		}
-		return s.openExisting(in, &e, out)
+		return t.openExisting(in, &e, out)
 	}
 	if !errors.Is(err, backend.ErrNotFound) {
 		return giveUp(s.status("create "+name, err))
 	}
-	if excl && s.pendingAt(ref) != nil {
+	if excl && t.pendingAt(ref) != nil {
 		return giveUp(fuse.Status(syscall.EEXIST))
 	}
-	if err := s.room(leastRoom); err != nil {
+	if err := t.room(leastRoom); err != nil {
 		return giveUp(s.status("create "+name, err))
 	}
-	a := s.newAttr(&in.InHeader, ref.Dir, in.Mode, false)
+	a := t.newAttr(&in.InHeader, ref.Dir, in.Mode, false)
 	if in.Flags&syscall.O_ACCMODE == syscall.O_RDONLY {
-		return giveUp(s.createEmpty(cancel, in, ref, a, excl, out))
+		return giveUp(t.createEmpty(cancel, in, ref, a, excl, out))
 	}
-	h := s.newWriteHandle(ref, in.Flags, in.Pid)
+	h := t.newWriteHandle(ref, in.Flags, in.Pid)
 	h.create(a, s.provisionalIno())
 	h.excl, h.unreserve = excl, unreserve
 	e = h.entry()
 	s.mu.Lock()
-	n := s.newNodeLocked(s.versionLocked(&e))
+	n := t.newNodeLocked(t.versionLocked(&e))
 	s.holdLocked(n)
 	n.tellLocked(e.Ino, false)
-	s.writingLocked(h, n, &out.OpenOut)
+	t.writingLocked(h, n, &out.OpenOut)
 	s.mu.Unlock()
 	out.NodeId, out.Generation = n.id, 1
-	s.fill(&out.Attr, &e)
+	t.fill(&out.Attr, &e)
 	return fuse.OK
 }
 
 // openExisting is Create of a file that someone else has made meanwhile.
-func (s *Server) openExisting(in *fuse.CreateIn, e *backend.Entry, out *fuse.CreateOut) fuse.Status {
-	s.mu.Lock()
-	v := s.versionLocked(e)
-	n := s.newNodeLocked(v)
-	s.holdLocked(n)
-	s.mu.Unlock()
-	s.answer(&out.EntryOut, n)
+func (t *tree) openExisting(in *fuse.CreateIn, e *backend.Entry, out *fuse.CreateOut) fuse.Status {
+	t.mu.Lock()
+	v := t.versionLocked(e)
+	n := t.newNodeLocked(v)
+	t.holdLocked(n)
+	t.mu.Unlock()
+	t.answer(&out.EntryOut, n)
 	out.SetEntryTimeout(0)
 	open := fuse.OpenIn{InHeader: in.InHeader, Flags: in.Flags}
 	var st fuse.Status
 	if in.Flags&syscall.O_ACCMODE == syscall.O_RDONLY && in.Flags&syscall.O_TRUNC == 0 {
-		st = s.openRead(n, in.Pid, &out.OpenOut)
+		st = t.openRead(n, in.Pid, &out.OpenOut)
 	} else {
-		st = s.openWrite(n, &open, &out.OpenOut)
+		st = t.openWrite(n, &open, &out.OpenOut)
 	}
 	if st != fuse.OK {
-		s.Forget(n.id, 1)
+		t.Forget(n.id, 1)
 	}
 	return st
 }
 
 // createEmpty is Create for a file that is opened for reading only: there will be nothing to publish later.
-func (s *Server) createEmpty(cancel <-chan struct{}, in *fuse.CreateIn, ref backend.Ref, a backend.Attr, excl bool, out *fuse.CreateOut) fuse.Status {
-	stage, err := s.store.NewStage()
+func (t *tree) createEmpty(cancel <-chan struct{}, in *fuse.CreateIn, ref backend.Ref, a backend.Attr, excl bool, out *fuse.CreateOut) fuse.Status {
+	stage, err := t.store.NewStage()
 	if err != nil {
-		return s.status("create "+ref.Name, err)
+		return t.status("create "+ref.Name, err)
 	}
 	defer stage.Close()
 	var b backend.Batch
 	b.Expect(ref, 0)
 	b.Put(ref, stage, &a, backend.AttrChange{})
-	st := s.made(cancel, &in.InHeader, "create", &b, ref, &out.EntryOut)
+	st := t.made(cancel, &in.InHeader, "create", &b, ref, &out.EntryOut)
 	if st == fuse.Status(syscall.ESTALE) {
-		e, err := s.entry(ref)
+		e, err := t.entry(ref)
 		if excl || err != nil {
 			return fuse.Status(syscall.EEXIST)
 		}
-		return s.openExisting(in, &e, out)
+		return t.openExisting(in, &e, out)
 	}
 	if st != fuse.OK {
 		return st
 	}
-	if st = s.openRead(s.nodeOf(out.NodeId), in.Pid, &out.OpenOut); st != fuse.OK {
-		s.Forget(out.NodeId, 1)
+	if st = t.openRead(t.nodeOf(out.NodeId), in.Pid, &out.OpenOut); st != fuse.OK {
+		t.Forget(out.NodeId, 1)
 	}
 	return st
 }

@@ -49,13 +49,13 @@ func (h *writeHandle) flush(tid uint32) error {
 	case !p.exiting && h.stillOpen(p.tgid):
 		return nil
 	}
-	h.s.mu.Lock()
+	h.t.mu.Lock()
 	h.closed = true
-	h.s.mu.Unlock()
+	h.t.mu.Unlock()
 	err := h.publish(true)
-	h.s.mu.Lock()
+	h.t.mu.Lock()
 	h.finished = true
-	h.s.mu.Unlock()
+	h.t.mu.Unlock()
 	return err
 }
 
@@ -84,9 +84,9 @@ func (h *writeHandle) stillOpen(tgid uint32) bool {
 	if n == 0 {
 		return false
 	}
-	h.s.mu.Lock()
-	defer h.s.mu.Unlock()
-	for o := range h.s.writers[h.ref] {
+	h.t.mu.Lock()
+	defer h.t.mu.Unlock()
+	for o := range h.t.writers[h.ref] {
 		if o != h && (o.tid == tgid || o.tid == h.tid) && !o.closed {
 			n--
 		}
@@ -104,23 +104,23 @@ func (h *writeHandle) publish(last bool) error {
 // commit commits what is staged. last says that the file is being closed: then an error is the end of it. tell is what
 // remains to be said to the kernel, once nobody waits for this publication who may hold the lock of the directory.
 func (h *writeHandle) commit(last bool) (tell func(), err error) {
-	s := h.s
-	ctx, stop := context.WithTimeout(context.WithoutCancel(s.ctx), s.o.LockTimeout+time.Second)
+	t := h.t
+	ctx, stop := context.WithTimeout(context.WithoutCancel(t.ctx), t.o.LockTimeout+time.Second)
 	defer stop()
-	s.names.RLock()
+	t.names.RLock()
 	h.mu.Lock()
 	if !h.dirty || h.dead {
 		h.mu.Unlock()
-		s.names.RUnlock()
+		t.names.RUnlock()
 		return func() {}, nil
 	}
-	s.mu.Lock()
+	t.mu.Lock()
 	ref, gone, created, old := h.ref, h.gone, h.created, h.node.v
-	s.mu.Unlock()
+	t.mu.Unlock()
 	if gone {
 		h.dirty = false
 		h.mu.Unlock()
-		s.names.RUnlock()
+		t.names.RUnlock()
 		return func() {}, nil
 	}
 	done, err := h.commitLocked(ctx, ref, created)
@@ -131,14 +131,14 @@ func (h *writeHandle) commit(last bool) (tell func(), err error) {
 		h.publishedLocked(done, ref)
 	}
 	h.mu.Unlock()
-	s.names.RUnlock()
+	t.names.RUnlock()
 	if err != nil {
-		s.stats.failed.Add(1)
+		t.stats.failed.Add(1)
 		p, _ := processOf(h.tid)
-		s.errors.record(s.nameOf(ref), p.tgid, commandOf(p.tgid), "not published: "+err.Error())
+		t.errors.record(t.nameOf(ref), p.tgid, commandOf(p.tgid), "not published: "+err.Error())
 		return func() {}, err
 	}
-	s.stats.publications.Add(1)
+	t.stats.publications.Add(1)
 	return func() { h.tellKernel(done, ref, old, created) }, nil
 }
 
@@ -151,7 +151,7 @@ func (h *writeHandle) commitLocked(ctx context.Context, ref backend.Ref, created
 		if h.value != nil && !h.replace && !h.appending {
 			return backend.Committed{}, nil
 		}
-		st, err := h.s.store.NewStage()
+		st, err := h.t.store.NewStage()
 		if err != nil {
 			return backend.Committed{}, err
 		}
@@ -174,7 +174,7 @@ func (h *writeHandle) commitLocked(ctx context.Context, ref backend.Ref, created
 	} else {
 		b.Put(ref, stage, &ifNew, h.set)
 	}
-	done, err := h.s.commit(ctx, &b)
+	done, err := h.t.commit(ctx, &b)
 	if h.excl && created && errors.Is(err, backend.ErrConflict) {
 		err = backend.ErrExists
 	}
@@ -189,9 +189,9 @@ func (h *writeHandle) publishedLocked(done backend.Committed, ref backend.Ref) {
 		return
 	}
 	h.base = e
-	h.s.mu.Lock()
+	h.t.mu.Lock()
 	h.created = false
-	h.s.mu.Unlock()
+	h.t.mu.Unlock()
 	if h.stage != nil && !h.appending && h.stage.Size() == e.Size {
 		return // the stage still has it
 	}
@@ -206,7 +206,7 @@ func (h *writeHandle) publishedLocked(done backend.Committed, ref backend.Ref) {
 	if e.Size == 0 {
 		return
 	}
-	snap, err := h.s.snapshot()
+	snap, err := h.t.snapshot()
 	if err != nil {
 		return
 	}
@@ -219,31 +219,31 @@ func (h *writeHandle) publishedLocked(done backend.Committed, ref backend.Ref) {
 // tellKernel makes the kernel see what was published. Old was the version of the handle's node. A name that nobody but the
 // writer has looked at is left as it is: its node becomes one of the new version.
 func (h *writeHandle) tellKernel(done backend.Committed, ref backend.Ref, old *version, created bool) {
-	s := h.s
+	t := h.t
 	e, ok := done.Entry(ref)
 	if !ok {
 		return
 	}
-	s.mu.Lock()
-	seen := created || old.read || old.nodes > 1 || h.node.writer != h || s.o.Strict
-	s.rebaseLocked(h.node, &e)
+	t.mu.Lock()
+	seen := created || old.read || old.nodes > 1 || h.node.writer != h || t.o.Strict
+	t.rebaseLocked(h.node, &e)
 	kept := h.node.kept
 	h.node.kept = false
 	unreserve := h.unreserve
 	h.unreserve = nil
-	s.mu.Unlock()
+	t.mu.Unlock()
 	if unreserve != nil {
 		unreserve()
 	}
 	if seen {
-		s.forgetName(ref)
+		t.forgetName(ref)
 	}
 	if kept {
-		s.fuse.InodeNotify(h.node.id, -1, 0)
+		t.fuse.InodeNotify(h.node.id, -1, 0)
 	}
 	for i := range done.Changes {
 		if c := &done.Changes[i]; c.New != nil && c.New.Kind == backend.Dir {
-			s.forgetAttr(c.New)
+			t.forgetAttr(c.New)
 		}
 	}
 }
@@ -262,22 +262,22 @@ func (s *Server) Release(cancel <-chan struct{}, in *fuse.ReleaseIn) {
 // release ends h: what was not published yet is.
 func (h *writeHandle) release() {
 	tell, _ := h.commit(true) // an error is in .storefs/errors; nobody else would hear of it
-	s := h.s
-	s.mu.Lock()
+	t := h.t
+	t.mu.Lock()
 	if h.node.writer == h {
 		h.node.writer = nil
 	}
-	if w := s.writers[h.ref]; w != nil {
+	if w := t.writers[h.ref]; w != nil {
 		delete(w, h)
 		if len(w) == 0 {
-			delete(s.writers, h.ref)
+			delete(t.writers, h.ref)
 		}
 	}
 	if h.isDue {
 		h.isDue = false
-		s.due.Add(-1)
+		t.due.Add(-1)
 	}
-	s.mu.Unlock()
+	t.mu.Unlock()
 	close(h.released)
 	tell()
 	h.free()
@@ -292,14 +292,14 @@ func (h *writeHandle) abandon(why string, tgid uint32) {
 	if !lost {
 		return
 	}
-	h.s.mu.Lock()
+	h.t.mu.Lock()
 	ref := h.ref
-	h.s.mu.Unlock()
-	h.s.stats.abandoned.Add(1)
+	h.t.mu.Unlock()
+	h.t.stats.abandoned.Add(1)
 	if tgid == 0 {
 		tgid = h.opener()
 	}
-	h.s.errors.record(h.s.nameOf(ref), tgid, commandOf(tgid), "abandoned: "+why)
+	h.t.errors.record(h.t.nameOf(ref), tgid, commandOf(tgid), "abandoned: "+why)
 }
 
 // abandonAll ends the handles that the kernel did not release before the mount ended. A file whose last
@@ -334,33 +334,35 @@ func (s *Server) Fsync(cancel <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
 			return s.status("fsync", err)
 		}
 	}
-	return s.sync(cancel)
+	return s.sync(cancel, in.Fh)
 }
 
-func (s *Server) sync(cancel <-chan struct{}) fuse.Status {
-	if s.o.ReadOnly {
+// sync makes durable what the store that handle fh belongs to has committed.
+func (s *Server) sync(cancel <-chan struct{}, fh uint64) fuse.Status {
+	t := treeOfHandle(s.handle(fh))
+	if t == nil || t.readOnly {
 		return fuse.OK
 	}
 	ctx, stop := s.request(cancel)
 	defer stop()
-	return s.status("sync", s.store.Sync(ctx))
+	return s.status("sync", t.store.Sync(ctx))
 }
 
 // enlistLocked makes h known as a writer of its place.
-func (s *Server) enlistLocked(h *writeHandle) {
-	w := s.writers[h.ref]
+func (t *tree) enlistLocked(h *writeHandle) {
+	w := t.writers[h.ref]
 	if w == nil {
 		w = map[*writeHandle]struct{}{}
-		s.writers[h.ref] = w
+		t.writers[h.ref] = w
 	}
 	w[h] = struct{}{}
 }
 
 // pendingAt returns a handle that is creating the key at ref and has published nothing; nil if there is none.
-func (s *Server) pendingAt(ref backend.Ref) *writeHandle {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for h := range s.writers[ref] {
+func (t *tree) pendingAt(ref backend.Ref) *writeHandle {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for h := range t.writers[ref] {
 		if h.created && !h.gone {
 			return h
 		}
@@ -369,43 +371,43 @@ func (s *Server) pendingAt(ref backend.Ref) *writeHandle {
 }
 
 // detachWriters makes the writers of ref, which was unlinked, publish nothing.
-func (s *Server) detachWriters(ref backend.Ref) {
-	s.mu.Lock()
+func (t *tree) detachWriters(ref backend.Ref) {
+	t.mu.Lock()
 	var ends []func()
-	for h := range s.writers[ref] {
+	for h := range t.writers[ref] {
 		h.gone = true
 		if h.unreserve != nil {
 			ends = append(ends, h.unreserve)
 			h.unreserve = nil
 		}
 	}
-	s.mu.Unlock()
+	t.mu.Unlock()
 	for _, end := range ends {
 		end()
 	}
 }
 
 // moveWriters makes the writers of from publish at to. Those of to go on: the last close wins.
-func (s *Server) moveWriters(from, to backend.Ref, flags backend.RenameFlags) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	a, b := s.writers[from], s.writers[to]
+func (t *tree) moveWriters(from, to backend.Ref, flags backend.RenameFlags) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	a, b := t.writers[from], t.writers[to]
 	if from == to || len(a) == 0 && len(b) == 0 {
 		return
 	}
-	delete(s.writers, from)
+	delete(t.writers, from)
 	for h := range a {
 		h.ref = to
 	}
 	if flags&backend.Exchange != 0 {
-		delete(s.writers, to)
+		delete(t.writers, to)
 		for h := range b {
 			h.ref = from
-			s.enlistLocked(h)
+			t.enlistLocked(h)
 		}
 	}
 	for h := range a {
-		s.enlistLocked(h)
+		t.enlistLocked(h)
 	}
 }
 
@@ -415,40 +417,40 @@ const releaseSoon = 100 * time.Millisecond
 // expectRelease is called when a process that did not open the file closed a descriptor: if the one that opened it has none
 // any more that may have been the last.
 func (h *writeHandle) expectRelease() {
-	h.s.mu.Lock()
-	defer h.s.mu.Unlock()
+	h.t.mu.Lock()
+	defer h.t.mu.Unlock()
 	if h.closed && !h.isDue {
 		h.isDue = true
-		h.s.due.Add(1)
+		h.t.due.Add(1)
 	}
 }
 
 // awaitRelease waits for releases of ref that are due, so that what comes after the close sees what it published.
-func (s *Server) awaitRelease(ref backend.Ref) {
-	if s.due.Load() == 0 {
+func (t *tree) awaitRelease(ref backend.Ref) {
+	if t.due.Load() == 0 {
 		return
 	}
-	s.mu.Lock()
+	t.mu.Lock()
 	var due []*writeHandle
-	for h := range s.writers[ref] {
+	for h := range t.writers[ref] {
 		if h.isDue {
 			due = append(due, h)
 		}
 	}
-	s.mu.Unlock()
+	t.mu.Unlock()
 	for _, h := range due {
-		t := time.NewTimer(releaseSoon)
+		timer := time.NewTimer(releaseSoon)
 		select {
 		case <-h.released:
-		case <-t.C:
-			s.mu.Lock()
+		case <-timer.C:
+			t.mu.Lock()
 			if h.isDue {
 				h.isDue = false
-				s.due.Add(-1)
+				t.due.Add(-1)
 			}
-			s.mu.Unlock()
+			t.mu.Unlock()
 		}
-		t.Stop()
+		timer.Stop()
 	}
 }
 

@@ -13,18 +13,18 @@ import (
 
 // readHandle is a file open for reading: one version, whole, until it is closed.
 type readHandle struct {
-	s      *Server
+	t      *tree
 	node   *node
 	value  backend.Value
 	direct bool // past the page cache, and not counted as a reader of node
 }
 
 func (h *readHandle) release() {
-	h.s.mu.Lock()
+	h.t.mu.Lock()
 	if !h.direct {
 		h.node.readers--
 	}
-	h.s.mu.Unlock()
+	h.t.mu.Unlock()
 	h.value.Close()
 }
 

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log"
 	"os"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,7 +19,7 @@ import (
 type Server struct {
 	fuse.RawFileSystem // what is not implemented here is ENOSYS
 
-	store  backend.Store
+	main   *tree // the mounted store
 	o      Options
 	fuse   *fuse.Server
 	ctx    context.Context // ends when the mount does
@@ -33,12 +32,10 @@ type Server struct {
 
 	mu         sync.Mutex
 	nodes      map[uint64]*node
-	versions   map[backend.Ino]*version
-	dirs       map[backend.Ino]*node // the nodes of directories, by their number
-	handles    map[uint64]any        // *readHandle, *writeHandle, *dirHandle, *controlHandle
-	retries    map[uint32]*retry     // by thread
-	writers    map[backend.Ref]map[*writeHandle]struct{}
-	lockIDs    map[uint64]string // what the locks of a handle belong to
+	handles    map[uint64]any       // *readHandle, *writeHandle, *dirHandle, *controlHandle
+	retries    map[uint32]*retry    // by thread
+	trees      map[controlKey]*tree // transactions and open snapshots, by the id of the folder and the name
+	lockIDs    map[uint64]string    // what the locks of a handle belong to
 	lockOwners map[uint64]map[lockOwner]struct{}
 	lastNode   uint64
 	lastHandle uint64
@@ -51,13 +48,10 @@ type Server struct {
 func Mount(store backend.Store, mountpoint string, o *Options) (*Server, error) {
 	s := &Server{
 		RawFileSystem: fuse.NewDefaultRawFileSystem(),
-		store:         store,
 		nodes:         map[uint64]*node{},
-		versions:      map[backend.Ino]*version{},
-		dirs:          map[backend.Ino]*node{},
 		handles:       map[uint64]any{},
 		retries:       map[uint32]*retry{},
-		writers:       map[backend.Ref]map[*writeHandle]struct{}{},
+		trees:         map[controlKey]*tree{},
 		lockIDs:       map[uint64]string{},
 		lockOwners:    map[uint64]map[lockOwner]struct{}{},
 		lastNode:      firstNode,
@@ -81,13 +75,9 @@ func Mount(store backend.Store, mountpoint string, o *Options) (*Server, error) 
 		return nil, err
 	}
 	defer snap.Close()
-	root, err := snap.Lookup(backend.RootRef)
-	if err != nil {
+	if s.main, err = s.newTree(store, "", rootNode); err != nil {
 		return nil, fmt.Errorf("root directory: %w", err)
 	}
-	v := s.versionLocked(&root)
-	v.cur = &node{id: rootNode, v: v}
-	s.holdLocked(v.cur)
 
 	server, err := fuse.NewServer(s, mountpoint, s.mountOptions())
 	if err != nil {
@@ -100,7 +90,8 @@ func Mount(store backend.Store, mountpoint string, o *Options) (*Server, error) 
 		s.stop()
 		return nil, fmt.Errorf("mount %s: %w", mountpoint, err)
 	}
-	s.done.Go(func() { s.watch(snap.Generation()) })
+	s.done.Go(func() { s.main.watch(snap.Generation()) })
+	s.done.Go(s.dropForgotten)
 	return s, nil
 }
 
@@ -159,6 +150,7 @@ func (s *Server) Wait() {
 	s.stop()
 	s.done.Wait()
 	s.abandonAll()
+	s.endTrees()
 }
 
 // Shutdown unmounts: what is open and unpublished is not published, publications that run are finished. A mount that is busy is
@@ -197,11 +189,11 @@ func (s *Server) String() string { return "storefs" }
 func (s *Server) count(op opcode) { s.stats.ops[op].Add(1) }
 
 // snapshot returns the newest generation; the caller closes it.
-func (s *Server) snapshot() (backend.Snapshot, error) { return s.store.Snapshot(s.ctx) }
+func (t *tree) snapshot() (backend.Snapshot, error) { return t.store.Snapshot(t.ctx) }
 
 // entry returns what stands at ref in the newest generation.
-func (s *Server) entry(ref backend.Ref) (backend.Entry, error) {
-	snap, err := s.snapshot()
+func (t *tree) entry(ref backend.Ref) (backend.Entry, error) {
+	snap, err := t.snapshot()
 	if err != nil {
 		return backend.Entry{}, err
 	}
@@ -260,15 +252,15 @@ func (s *Server) takeHandle(fh uint64) any {
 }
 
 // nameOf returns the path of ref for messages.
-func (s *Server) nameOf(ref backend.Ref) string {
-	snap, err := s.snapshot()
+func (t *tree) nameOf(ref backend.Ref) string {
+	snap, err := t.snapshot()
 	if err != nil {
-		return ref.Name
+		return t.path + ref.Name
 	}
 	defer snap.Close()
 	p, err := backend.Path(snap, ref)
 	if err != nil {
 		return ref.Name
 	}
-	return strings.TrimPrefix(p, "/")
+	return t.path + p
 }

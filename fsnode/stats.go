@@ -70,7 +70,7 @@ type stats struct {
 func (s *Server) writeStats(w io.Writer) {
 	fmt.Fprintf(w, "storefs_process_pid %d\n", os.Getpid())
 	gauge := func(name string, v any) { fmt.Fprintf(w, "%s %v\n", name, v) }
-	if snap, err := s.store.Snapshot(s.ctx); err == nil {
+	if snap, err := s.main.snapshot(); err == nil {
 		gauge("storefs_generation", snap.Generation())
 		snap.Close()
 	}
@@ -80,7 +80,7 @@ func (s *Server) writeStats(w io.Writer) {
 	gauge("storefs_opens_refused_total", s.stats.refused.Load())
 	gauge("storefs_opens_direct_total", s.stats.direct.Load())
 	gauge("storefs_notifications_total", s.stats.notifications.Load())
-	if c, ok := s.store.(backend.Counter); ok {
+	if c, ok := s.main.store.(backend.Counter); ok {
 		n := c.Counters()
 		gauge("storefs_commits_total", n.Commits)
 		gauge("storefs_lock_waits_total", n.LockWaits)

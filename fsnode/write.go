@@ -15,7 +15,7 @@ import (
 
 // writeHandle is a file open for writing: its content is staged until it is published.
 type writeHandle struct {
-	s        *Server
+	t        *tree
 	tid      uint32 // the thread that opened it
 	replace  bool   // truncated or created at open: publication replaces whatever is there
 	atEnd    bool   // O_APPEND: every write goes to the end
@@ -45,8 +45,8 @@ type writeHandle struct {
 	writers   map[uint32]uint32 // threads that wrote, with their processes
 }
 
-func (s *Server) newWriteHandle(ref backend.Ref, flags, tid uint32) *writeHandle {
-	h := &writeHandle{s: s, tid: tid, ref: ref, released: make(chan struct{})}
+func (t *tree) newWriteHandle(ref backend.Ref, flags, tid uint32) *writeHandle {
+	h := &writeHandle{t: t, tid: tid, ref: ref, released: make(chan struct{})}
 	h.atEnd = flags&syscall.O_APPEND != 0
 	h.replace = flags&syscall.O_TRUNC != 0
 	h.appending = h.atEnd && !h.replace
@@ -87,8 +87,8 @@ func (h *writeHandle) entry() backend.Entry {
 }
 
 func (h *writeHandle) detached() bool {
-	h.s.mu.Lock()
-	defer h.s.mu.Unlock()
+	h.t.mu.Lock()
+	defer h.t.mu.Unlock()
 	return h.gone
 }
 
@@ -110,8 +110,8 @@ func (h *writeHandle) openBy(tid uint32) bool {
 
 // numbers returns the inode numbers by which /proc may show the file.
 func (h *writeHandle) numbers() []uint64 {
-	h.s.mu.Lock()
-	defer h.s.mu.Unlock()
+	h.t.mu.Lock()
+	defer h.t.mu.Unlock()
 	return slices.Clone(h.node.told)
 }
 
@@ -126,7 +126,7 @@ func (h *writeHandle) loadLocked() error {
 	if h.stage != nil && !h.appending {
 		return nil
 	}
-	st, err := h.s.store.NewStage()
+	st, err := h.t.store.NewStage()
 	if err != nil {
 		return err
 	}
@@ -192,7 +192,7 @@ func (h *writeHandle) writeLocked(data []byte, off int64) (int, error) {
 	}
 	if h.appending {
 		if h.stage == nil {
-			st, err := h.s.store.NewStage()
+			st, err := h.t.store.NewStage()
 			if err != nil {
 				return 0, err
 			}
@@ -208,11 +208,11 @@ func (h *writeHandle) writeLocked(data []byte, off int64) (int, error) {
 	if h.appending {
 		end += h.base.Size
 	}
-	if limit := h.s.o.MaxValue; limit > 0 && end > limit {
+	if limit := h.t.o.MaxValue; limit > 0 && end > limit {
 		return 0, backend.ErrTooLarge
 	}
 	if (off+int64(len(data)))>>16 != off>>16 { // every 64 KiB
-		if err := h.s.room(leastRoom + int64(len(data))); err != nil {
+		if err := h.t.room(leastRoom + int64(len(data))); err != nil {
 			return 0, err
 		}
 	}
@@ -227,12 +227,12 @@ func (h *writeHandle) writeLocked(data []byte, off int64) (int, error) {
 
 // unfinished notes that h is used after the process that opened it closed it.
 func (h *writeHandle) unfinished() {
-	h.s.mu.Lock()
+	h.t.mu.Lock()
 	h.finished = false
 	if h.node.writer == nil {
 		h.node.writer = h
 	}
-	h.s.mu.Unlock()
+	h.t.mu.Unlock()
 }
 
 // wroteLocked notes the process of a thread that writes, for when it is killed.
@@ -276,7 +276,7 @@ func (h *writeHandle) truncate(size int64) error {
 	if h.failed != nil {
 		return h.failed
 	}
-	if limit := h.s.o.MaxValue; limit > 0 && size > limit {
+	if limit := h.t.o.MaxValue; limit > 0 && size > limit {
 		return backend.ErrTooLarge
 	}
 	if size == h.sizeLocked() {
@@ -302,9 +302,9 @@ func (h *writeHandle) truncate(size int64) error {
 // setAttr keeps an attribute change for the publication. It returns false if the change has to be committed now as well, because
 // the key exists already.
 func (h *writeHandle) setAttr(c backend.AttrChange) bool {
-	h.s.mu.Lock()
+	h.t.mu.Lock()
 	created, gone := h.created, h.gone
-	h.s.mu.Unlock()
+	h.t.mu.Unlock()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if created || gone {
@@ -331,7 +331,7 @@ func (s *Server) Fallocate(cancel <-chan struct{}, in *fuse.FallocateIn) fuse.St
 	if limit := s.o.MaxValue; limit > 0 && end > limit {
 		return fuse.Status(syscall.EFBIG)
 	}
-	if err := s.room(leastRoom + int64(in.Length)); err != nil {
+	if err := h.t.room(leastRoom + int64(in.Length)); err != nil {
 		return s.status("fallocate", err)
 	}
 	if e := h.entry(); in.Mode == 0 && end > e.Size {
@@ -352,10 +352,10 @@ func (h *writeHandle) free() {
 		h.value = nil
 	}
 	h.mu.Unlock()
-	h.s.mu.Lock()
+	h.t.mu.Lock()
 	unreserve := h.unreserve
 	h.unreserve = nil
-	h.s.mu.Unlock()
+	h.t.mu.Unlock()
 	if unreserve != nil {
 		unreserve()
 	}

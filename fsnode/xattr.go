@@ -30,7 +30,7 @@ func (s *Server) xattrs(id uint64) (map[string]string, fuse.Status) {
 	if w != nil {
 		e = w.entry()
 	} else {
-		e, _ = s.newest(n, e, gone)
+		e, _ = n.t.newest(n, e, gone)
 	}
 	return e.Xattrs, fuse.OK
 }
@@ -145,5 +145,5 @@ func (s *Server) changeXattr(cancel <-chan struct{}, id uint64, c backend.AttrCh
 	if w != nil && w.setAttr(c) {
 		return fuse.OK
 	}
-	return s.status("set extended attribute", s.setAttr(ctx, n, c))
+	return s.status("set extended attribute", n.t.setAttr(ctx, n, c))
 }
