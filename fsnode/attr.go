@@ -382,6 +382,11 @@ func (t *tree) truncateOnce(ctx ctx, n *node, ref backend.Ref, size int64) error
 	if e.Kind != backend.File {
 		return backend.ErrIsDir
 	}
+	if size > e.Size {
+		if err := t.room(roomFor(e.Size, size)); err != nil {
+			return err
+		}
+	}
 	v, err := snap.Open(e)
 	if err != nil {
 		return err

@@ -103,6 +103,11 @@ func (t *tree) newNodeLocked(v *version) *node {
 func (s *Server) holdLocked(n *node) {
 	if n.lookups == 0 {
 		s.nodes[n.id] = n
+		if v := n.t.versions[n.v.e.Ino]; v != nil { // n, kept for a retry, was forgotten meanwhile
+			n.v = v
+		} else {
+			n.t.versions[n.v.e.Ino] = n.v
+		}
 		n.v.nodes++
 		if n.v.e.Kind == backend.Dir {
 			n.t.dirs[n.v.e.Ino] = n

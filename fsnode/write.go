@@ -212,7 +212,7 @@ func (h *writeHandle) writeLocked(data []byte, off int64) (int, error) {
 		return 0, backend.ErrTooLarge
 	}
 	if (off+int64(len(data)))>>16 != off>>16 { // every 64 KiB
-		if err := h.t.room(leastRoom + int64(len(data))); err != nil {
+		if err := h.t.room(roomFor(h.stage.Size(), end)); err != nil {
 			return 0, err
 		}
 	}
@@ -233,6 +233,12 @@ func (h *writeHandle) unfinished() {
 		h.node.writer = h
 	}
 	h.t.mu.Unlock()
+}
+
+// roomFor is the free space that a stage of some size needs to become one of size to: what is new, and what is copied when it is committed,
+// as values of up to a MiB are.
+func roomFor(size, to int64) int64 {
+	return leastRoom + max(to-size, 0) + min(size, 1<<20)
 }
 
 // wroteLocked notes the process of a thread that writes, for when it is killed.
@@ -281,6 +287,11 @@ func (h *writeHandle) truncate(size int64) error {
 	}
 	if size == h.sizeLocked() {
 		return nil
+	}
+	if have := h.sizeLocked(); size > have {
+		if err := h.t.room(roomFor(have, size)); err != nil {
+			return err
+		}
 	}
 	if size == 0 && h.value != nil { // nothing of what is there is needed
 		h.value.Close()
