@@ -212,7 +212,7 @@ func (h *writeHandle) writeLocked(data []byte, off int64) (int, error) {
 		return 0, backend.ErrTooLarge
 	}
 	if (off+int64(len(data)))>>16 != off>>16 { // every 64 KiB
-		if err := h.t.room(roomFor(h.stage.Size(), end)); err != nil {
+		if err := h.t.room(roomFor(h.stage.Size(), off+int64(len(data)))); err != nil {
 			return 0, err
 		}
 	}
