@@ -45,9 +45,9 @@ func killed(tid uint32) bool {
 	return err == nil && flags&signaled != 0
 }
 
-// writable counts the descriptors of process tgid that are open for writing on an inode with one of the numbers; false if
-// that cannot be seen.
-func writable(tgid uint32, inos []uint64) (int, bool) {
+// writable counts the descriptors of process tgid that are open for writing on an inode with one of the numbers in a mount that
+// is ours; false if that cannot be seen.
+func writable(tgid uint32, inos []uint64, ours func(mount uint64) bool) (int, bool) {
 	dir := "/proc/" + strconv.FormatUint(uint64(tgid), 10) + "/fdinfo"
 	d, err := os.Open(dir)
 	if err != nil {
@@ -66,7 +66,10 @@ func writable(tgid uint32, inos []uint64) (int, bool) {
 		}
 		ino, ok1 := field(b, "\nino:")
 		flags, ok2 := octal(b, "flags:")
-		if ok1 && ok2 && flags&syscall.O_ACCMODE != syscall.O_RDONLY && slices.Contains(inos, ino) {
+		if !ok1 || !ok2 || flags&syscall.O_ACCMODE == syscall.O_RDONLY || !slices.Contains(inos, ino) {
+			continue
+		}
+		if mount, ok := field(b, "\nmnt_id:"); !ok || ours(mount) {
 			n++
 		}
 	}

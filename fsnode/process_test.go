@@ -66,11 +66,11 @@ func TestWritableCountsDescriptorsByInode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n, ok := writable(uint32(os.Getpid()), []uint64{st.Ino}); !ok || n != 2 {
+	if n, ok := writable(uint32(os.Getpid()), []uint64{st.Ino}, func(uint64) bool { return true }); !ok || n != 2 {
 		t.Errorf("writable = %d, %v; want 2: the file and its duplicate, not the one open for reading", n, ok)
 	}
 	syscall.Close(dup)
-	if n, ok := writable(uint32(os.Getpid()), []uint64{st.Ino}); !ok || n != 1 {
+	if n, ok := writable(uint32(os.Getpid()), []uint64{st.Ino}, func(uint64) bool { return true }); !ok || n != 1 {
 		t.Errorf("writable = %d, %v after the duplicate was closed; want 1", n, ok)
 	}
 }

@@ -75,7 +75,7 @@ func (h *writeHandle) wroteBy(tgid uint32) bool {
 // than it has other handles of it.
 func (h *writeHandle) stillOpen(tgid uint32) bool {
 	inos := h.numbers()
-	n, ok := writable(tgid, inos)
+	n, ok := writable(tgid, inos, h.t.mounts.ours)
 	if !ok {
 		h.mu.Lock()
 		defer h.mu.Unlock()
@@ -84,10 +84,16 @@ func (h *writeHandle) stillOpen(tgid uint32) bool {
 	if n == 0 {
 		return false
 	}
+	var others []*writeHandle
 	h.t.mu.Lock()
-	defer h.t.mu.Unlock()
 	for o := range h.t.writers[h.ref] {
-		if o != h && (o.tid == tgid || o.tid == h.tid) && !o.closed {
+		if o != h && !o.closed {
+			others = append(others, o)
+		}
+	}
+	h.t.mu.Unlock()
+	for _, o := range others {
+		if g := o.opener(); g == tgid || g == 0 {
 			n--
 		}
 	}

@@ -27,6 +27,7 @@ type Server struct {
 	stats  stats
 	errors errorLog
 	done   sync.WaitGroup // the watcher
+	mounts mounts
 
 	names sync.RWMutex // see doc.go
 
@@ -90,6 +91,7 @@ func Mount(store backend.Store, mountpoint string, o *Options) (*Server, error) 
 		s.stop()
 		return nil, fmt.Errorf("mount %s: %w", mountpoint, err)
 	}
+	s.mounts.find(mountpoint)
 	s.done.Go(func() { s.main.watch(snap.Generation()) })
 	s.done.Go(s.dropForgotten)
 	return s, nil

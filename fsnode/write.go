@@ -104,7 +104,7 @@ func (h *writeHandle) openBy(tid uint32) bool {
 	if p.tgid == h.tid || p.tgid == h.opener() {
 		return true
 	}
-	n, ok := writable(p.tgid, h.numbers())
+	n, ok := writable(p.tgid, h.numbers(), h.t.mounts.ours)
 	return ok && n > 0
 }
 
