@@ -1,0 +1,328 @@
+package integration
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// holder is a process that has a lock, or waits for one.
+type holder struct {
+	cmd *exec.Cmd
+	out *bufio.Reader
+	in  io.WriteCloser
+}
+
+// hold starts a process that opens path, says "asking", locks it, says "locked", and keeps the lock until let go. kind is flock or
+// lockf; flags are Python's, such as LOCK_EX.
+func (w *world) hold(path, kind, flags string) *holder {
+	w.t.Helper()
+	cmd, cancel := w.command(w.dir, "python3", "-c", `
+import fcntl, sys
+f = open(sys.argv[1], "r+")
+print("asking", flush=True)
+getattr(fcntl, sys.argv[2])(f, eval(sys.argv[3], fcntl.__dict__))
+print("locked", flush=True)
+sys.stdin.read()
+`, path, kind, flags)
+	h := &holder{cmd: cmd}
+	out, err := cmd.StdoutPipe()
+	must(w.t, err)
+	h.in, err = cmd.StdinPipe()
+	must(w.t, err)
+	must(w.t, cmd.Start())
+	w.t.Cleanup(func() {
+		h.in.Close()
+		cmd.Process.Kill()
+		cmd.Wait()
+		cancel()
+	})
+	h.out = bufio.NewReader(out)
+	h.expect(w.t, "asking")
+	return h
+}
+
+func (h *holder) expect(t *testing.T, word string) {
+	t.Helper()
+	line, err := h.out.ReadString('\n')
+	if strings.TrimSpace(line) != word {
+		t.Fatalf("process that locks: %q, %v", line, err)
+	}
+}
+
+func (h *holder) letGo() { h.in.Close() }
+
+var lockKinds = []string{"flock", "lockf"}
+
+// free says whether a lock could be had at once, through the mount.
+func (w *world) free(path, kind, flags string) bool {
+	w.t.Helper()
+	r := w.run("python3", "-c", `
+import fcntl, sys
+f = open(sys.argv[1], "r+")
+try: getattr(fcntl, sys.argv[2])(f, eval(sys.argv[3], fcntl.__dict__) | fcntl.LOCK_NB)
+except BlockingIOError: sys.exit(7)
+`, path, kind, flags)
+	if r.status != 0 && r.status != 7 {
+		w.t.Fatalf("lock: %s", r.err)
+	}
+	return r.status == 0
+}
+
+// Shared locks go together, exclusive ones exclude, on one mount and across two; the key keeps its lock when its value changes.
+func TestLocksAcrossMounts(t *testing.T) {
+	w, m, n := two(t)
+	for _, kind := range lockKinds {
+		for _, to := range []string{m, n} {
+			write(t, m+"/k", "v")
+			write(t, m+"/other", "v")
+			ex := w.hold(m+"/k", kind, "LOCK_EX")
+			ex.expect(t, "locked")
+			if w.free(to+"/k", kind, "LOCK_EX") || w.free(to+"/k", kind, "LOCK_SH") {
+				t.Errorf("%s: granted beside an exclusive one", kind)
+			}
+			if !w.free(to+"/k", map[string]string{"flock": "lockf", "lockf": "flock"}[kind], "LOCK_EX") {
+				t.Errorf("%s: excludes the other kind", kind)
+			}
+			w.sh(`echo next > k; echo x > x; mv -f x k; echo y > $N/k`)
+			if w.free(to+"/k", kind, "LOCK_EX") {
+				t.Errorf("%s: lost when the value was replaced", kind)
+			}
+			if !w.free(to+"/other", kind, "LOCK_EX") {
+				t.Error("another key is locked")
+			}
+			ex.letGo()
+			ex.cmd.Wait()
+			until(t, "lock is free", func() bool { return w.free(to+"/k", kind, "LOCK_EX") })
+
+			a, b := w.hold(m+"/k", kind, "LOCK_SH"), w.hold(to+"/k", kind, "LOCK_SH")
+			a.expect(t, "locked")
+			b.expect(t, "locked")
+			if w.free(n+"/k", kind, "LOCK_EX") {
+				t.Errorf("%s: exclusive beside shared", kind)
+			}
+			a.letGo()
+			a.cmd.Wait()
+			if w.free(n+"/k", kind, "LOCK_EX") {
+				t.Errorf("%s: exclusive beside the other shared", kind)
+			}
+			b.letGo()
+			b.cmd.Wait()
+		}
+	}
+}
+
+// Who waits is woken when the holder lets go, is killed, or its daemon is.
+func TestWaiterIsWoken(t *testing.T) {
+	for _, kind := range lockKinds {
+		for name, release := range map[string]func(w *world, h *holder){
+			"let go":        func(_ *world, h *holder) { h.letGo() },
+			"killed":        func(_ *world, h *holder) { h.cmd.Process.Kill() },
+			"daemon killed": func(w *world, _ *holder) { w.mounts[0].kill(unix.SIGKILL) },
+		} {
+			t.Run(kind+" "+name, func(t *testing.T) {
+				w, m, n := two(t)
+				write(t, m+"/k", "v")
+				h := w.hold(m+"/k", kind, "LOCK_EX")
+				h.expect(t, "locked")
+				waiters := []*holder{w.hold(n+"/k", kind, "LOCK_EX")}
+				if name != "daemon killed" {
+					waiters = append(waiters, w.hold(m+"/k", kind, "LOCK_EX"))
+				}
+				// Both are blocked, or about to be; others are served meanwhile.
+				for i := range 20 {
+					write(t, n+"/other", itoa(i))
+				}
+				release(w, h)
+				done := make(chan int)
+				for i, waiter := range waiters {
+					go func() {
+						line, _ := waiter.out.ReadString('\n')
+						if line != "locked\n" {
+							t.Errorf("waiter %d: %q", i, line)
+						}
+						waiter.letGo()
+						done <- i
+					}()
+				}
+				for range waiters {
+					<-done
+				}
+				for _, h := range append(waiters, h) {
+					h.letGo()
+					h.cmd.Wait()
+				}
+			})
+		}
+	}
+}
+
+// A blocked lock can be interrupted, and occupies nothing that others need.
+func TestBlockedLockIsInterrupted(t *testing.T) {
+	w, m, n := two(t)
+	write(t, m+"/k", "v")
+	h := w.hold(m+"/k", "flock", "LOCK_EX")
+	h.expect(t, "locked")
+	var waiting []*holder
+	for i := range 24 {
+		waiting = append(waiting, w.hold([]string{m, n}[i%2]+"/k", lockKinds[0], "LOCK_EX"))
+	}
+	for i := range 30 {
+		write(t, m+"/x", itoa(i))
+		want(t, "read", read(t, n+"/x"), itoa(i))
+	}
+	for i, p := range waiting {
+		must(t, p.cmd.Process.Signal([]os.Signal{unix.SIGTERM, unix.SIGKILL}[i%2]))
+	}
+	for _, p := range waiting {
+		p.cmd.Wait()
+	}
+	h.letGo()
+	h.cmd.Wait()
+	until(t, "lock is free", func() bool { return w.free(n+"/k", "flock", "LOCK_EX") })
+}
+
+// .storefs/locks names who holds what, in every mount.
+func TestLocksNamesHolders(t *testing.T) {
+	w, m, n := two(t)
+	must(t, os.Mkdir(m+"/d", 0o755))
+	write(t, m+"/d/k", "v")
+	h := w.hold(m+"/d/k", "flock", "LOCK_EX")
+	h.expect(t, "locked")
+	for _, dir := range []string{m, n} {
+		text := read(t, dir+"/.storefs/locks")
+		f := strings.Split(strings.TrimSpace(text), "\t")
+		if len(f) != 5 || f[0] != `"d/k"` || f[2] != "exclusive" || f[3] != itoa(h.cmd.Process.Pid) || !strings.Contains(f[4], "python") {
+			t.Errorf("%s: %q", dir, text)
+		}
+	}
+	h.letGo()
+	h.cmd.Wait()
+	until(t, "locks is empty", func() bool { return read(t, n+"/.storefs/locks") == "" })
+}
+
+// A wait for a lock ends after locktimeout, and .storefs/errors names the holder (P3).
+func TestLockWaitIsBounded(t *testing.T) {
+	w, m := one(t, "locktimeout=300ms")
+	write(t, m+"/k", "v")
+	h := w.hold(m+"/k", "flock", "LOCK_EX")
+	h.expect(t, "locked")
+	r := w.try(`flock k true; echo $?`)
+	if strings.TrimSpace(r.out) == "0" {
+		t.Errorf("granted: %q %q", r.out, r.err)
+	}
+	if errs := read(t, m+"/.storefs/errors"); !strings.Contains(errs, itoa(h.cmd.Process.Pid)) {
+		t.Errorf("errors does not name the holder %d: %q", h.cmd.Process.Pid, errs)
+	}
+	h.letGo()
+	h.cmd.Wait()
+}
+
+// The commit lock too: a stopped holder fails the write with an error that names it, and the old value stays.
+func TestCommitLockWaitIsBounded(t *testing.T) {
+	w, m := one(t, "locktimeout=300ms")
+	write(t, m+"/k", "old")
+	f, err := os.OpenFile(w.store+"/lock", os.O_RDWR, 0)
+	must(t, err)
+	must(t, unix.Flock(int(f.Fd()), unix.LOCK_EX))
+	if err := os.WriteFile(m+"/k", []byte("new"), 0o644); err == nil {
+		t.Error("written without the lock")
+	}
+	want(t, "value", read(t, m+"/k"), "old")
+	if errs := read(t, m+"/.storefs/errors"); !strings.Contains(errs, `"k"`) {
+		t.Errorf("errors: %q", errs)
+	}
+	must(t, f.Close())
+	write(t, m+"/k", "new")
+}
+
+// Counters under locks lose nothing, in shells and in Python, on two mounts.
+func TestLockedCountersLoseNothing(t *testing.T) {
+	rounds := 50
+	if testing.Short() {
+		rounds = 10
+	}
+	w, m, _ := two(t)
+	w.env = append(w.env, "ROUNDS="+itoa(rounds))
+	write(t, m+"/shell", "0")
+	write(t, m+"/python", "0")
+	write(t, m+"/descriptor", "0")
+	w.sh(`for p in 1 2 3 4; do ( d=$M; [ $((p % 2)) = 0 ] && d=$N; cd $d
+	for i in $(seq $ROUNDS); do flock shell dash -c 'read n < shell; echo $((n+1)) > shell' || echo bad; done ) & done; wait`)
+	w.wantKey("shell", itoa(4*rounds)+"\n")
+	w.sh(`for p in 1 2 3 4; do ( d=$M; [ $((p % 2)) = 0 ] && d=$N; cd $d
+	for i in $(seq $ROUNDS); do ( flock 9; read n < descriptor; echo $((n+1)) > descriptor ) 9< descriptor; done ) & done; wait`)
+	w.wantKey("descriptor", itoa(4*rounds)+"\n")
+	w.python(`
+import fcntl
+R = int(os.environ["ROUNDS"])
+for p in range(4):
+    if os.fork() == 0:
+        try:
+            for i in range(R):
+                with open((M, N)[p % 2]+"/python", "r+") as f:
+                    fcntl.lockf(f, fcntl.LOCK_EX)
+                    n = int(f.read()); f.seek(0); f.write(str(n + 1)); f.truncate()
+        except BaseException as e: print(repr(e), file=sys.stderr); os._exit(1)
+        os._exit(0)
+assert all(os.wait()[1] == 0 for p in range(4))
+assert open(M+"/python").read() == str(4 * R), open(M+"/python").read()
+`)
+}
+
+// Record locks of ranges exclude each other only where they meet, across mounts; F_GETLK names the holder.
+func TestRecordRanges(t *testing.T) {
+	w, m, _ := two(t)
+	write(t, m+"/k", strings.Repeat("x", 100))
+	w.python(`
+import fcntl, struct
+a = open(M+"/k", "r+"); fcntl.lockf(a, fcntl.LOCK_EX, 10, 20)
+r, w = os.pipe()
+if os.fork() == 0:
+    try:
+        b = open(N+"/k", "r+")
+        fcntl.lockf(b, fcntl.LOCK_EX|fcntl.LOCK_NB, 20, 0); fcntl.lockf(b, fcntl.LOCK_EX|fcntl.LOCK_NB, 0, 30)
+        for n, at in (1, 29), (5, 18), (0, 0):
+            try: fcntl.lockf(b, fcntl.LOCK_EX|fcntl.LOCK_NB, n, at)
+            except OSError as e: assert e.errno in (errno.EAGAIN, errno.EACCES), e
+            else: raise AssertionError("granted %d at %d" % (n, at))
+        l = fcntl.fcntl(b, fcntl.F_GETLK, struct.pack("hhqqi4x", fcntl.F_WRLCK, 0, 25, 1, 0))
+        typ, _, start, length, pid = struct.unpack("hhqqi4x", l)
+        assert (typ, start, length, pid) == (fcntl.F_WRLCK, 20, 10, os.getppid()), (typ, start, length, pid)
+    except BaseException as e: print(repr(e), file=sys.stderr); os._exit(1)
+    os._exit(0)
+assert os.wait()[1] == 0
+`)
+}
+
+// A lock that is not there is an error of its own: EAGAIN at once, EBADF on a closed file.
+func TestNonBlockingLockSaysEAGAIN(t *testing.T) {
+	_, m, n := two(t)
+	write(t, m+"/k", "v")
+	a, b := open(t, m+"/k"), open(t, n+"/k")
+	must(t, unix.Flock(int(a.Fd()), unix.LOCK_EX))
+	if err := unix.Flock(int(b.Fd()), unix.LOCK_SH|unix.LOCK_NB); !errors.Is(err, unix.EAGAIN) {
+		t.Errorf("LOCK_NB: %v", err)
+	}
+	must(t, unix.Flock(int(a.Fd()), unix.LOCK_SH)) // downgraded
+	must(t, unix.Flock(int(b.Fd()), unix.LOCK_SH|unix.LOCK_NB))
+	if err := unix.Flock(int(a.Fd()), unix.LOCK_EX|unix.LOCK_NB); !errors.Is(err, unix.EAGAIN) {
+		t.Errorf("upgrade beside a shared one: %v", err)
+	}
+	must(t, unix.Flock(int(b.Fd()), unix.LOCK_UN))
+	must(t, unix.Flock(int(a.Fd()), unix.LOCK_EX|unix.LOCK_NB))
+	d, err := unix.Dup(int(a.Fd()))
+	must(t, err)
+	must(t, a.Close()) // the duplicate keeps it
+	if err := unix.Flock(int(b.Fd()), unix.LOCK_SH|unix.LOCK_NB); !errors.Is(err, unix.EAGAIN) {
+		t.Errorf("beside a duplicate: %v", err)
+	}
+	must(t, unix.Close(d))
+	must(t, unix.Flock(int(b.Fd()), unix.LOCK_EX)) // blocks until the release has come
+}
