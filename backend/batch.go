@@ -10,6 +10,7 @@ type Batch struct {
 
 	expect []expectation
 	ops    []op
+	dirs   Ino // how many directories it makes
 }
 
 // expectation is what must hold at the commit. The zero kind is that ref has version ino.
@@ -26,6 +27,7 @@ const (
 	expectVersion expectKind = iota
 	expectPresence
 	expectListing
+	expectUnchanged
 )
 
 type opKind uint8
@@ -53,7 +55,9 @@ type op struct {
 	dir    bool
 	target string
 	flags  RenameFlags
-	entry  *Entry // of opPlace
+	alias  Ino    // of opMkdir
+	entry  *Entry // of opPlace and opTouch
+	was    *Entry
 	parts  []Part
 }
 
@@ -92,9 +96,12 @@ func (b *Batch) Append(ref Ref, s Stage, ifNew *Attr, set AttrChange) {
 	b.ops = append(b.ops, op{kind: opAppend, ref: ref, stage: s, ifNew: ifNew, attr: set})
 }
 
-// Mkdir makes an empty directory; ErrExists if there is anything at ref.
-func (b *Batch) Mkdir(ref Ref, a Attr) {
-	b.ops = append(b.ops, op{kind: opMkdir, ref: ref, ifNew: &a})
+// Mkdir makes an empty directory; ErrExists if there is anything at ref. The number that it returns names the directory in the
+// refs of later operations of this batch, and nowhere else: what the store calls it is in what Commit returns.
+func (b *Batch) Mkdir(ref Ref, a Attr) Ino {
+	b.dirs++
+	b.ops = append(b.ops, op{kind: opMkdir, ref: ref, ifNew: &a, alias: aliasIno | b.dirs})
+	return aliasIno | b.dirs
 }
 
 // Symlink makes a symbolic link; ErrExists if there is anything at ref.

@@ -13,7 +13,8 @@ func Resolve(s Snapshot, b *Batch, g Generation, now int64, nextIno func() Ino) 
 	if b.Time != 0 {
 		now = b.Time
 	}
-	r := &resolver{base: s, gen: g, now: now, next: nextIno, max: b.MaxValue, over: map[Ref]*Change{}, dirs: map[Ino]Ref{}, real: map[Ino]Ino{}}
+	r := &resolver{base: s, gen: g, now: now, next: nextIno, max: b.MaxValue, over: map[Ref]*Change{}, dirs: map[Ino]Ref{},
+		made: map[Ino]Ino{}, names: map[Ino]int{}}
 	for _, e := range b.expect {
 		if err := r.expect(e); err != nil {
 			return nil, err
@@ -43,7 +44,8 @@ type resolver struct {
 	over  map[Ref]*Change
 	order []Ref
 	dirs  map[Ino]Ref // where a changed directory was put last
-	real  map[Ino]Ino // the numbers given to what a transaction made, by those that it had there
+	made  map[Ino]Ino // the numbers of what the batch made, by their aliases
+	names map[Ino]int // how many of the changed places in a directory have something
 }
 
 func (r *resolver) expect(e expectation) error {
@@ -65,6 +67,8 @@ func (r *resolver) expect(e expectation) error {
 	switch e.kind {
 	case expectListing:
 		ok = ok && have.Revision == e.revision
+	case expectUnchanged:
+		ok = ok && have.Ino == e.ino && have.Revision == e.revision
 	case expectVersion:
 		ok = ok && have.Ino == e.ino || have == nil && e.ino == 0
 	}
@@ -75,6 +79,7 @@ func (r *resolver) expect(e expectation) error {
 }
 
 func (r *resolver) apply(o op) error {
+	o.ref.Dir, o.to.Dir = r.actual(o.ref.Dir), r.actual(o.to.Dir)
 	switch o.kind {
 	case opPut:
 		return r.write(o, false)
@@ -89,7 +94,7 @@ func (r *resolver) apply(o op) error {
 	case opPlace:
 		return r.put(o)
 	case opTouch:
-		return r.touch(Ref{r.realIno(o.ref.Dir), o.ref.Name})
+		return r.revise(o)
 	case opReach:
 		return r.reach(o.ref.Dir)
 	default:
@@ -124,7 +129,11 @@ func (r *resolver) set(ref Ref, e *Entry, parts []Part) error {
 		r.over[ref] = c
 		r.order = append(r.order, ref)
 	}
+	if c.New != nil && ok {
+		r.names[ref.Dir]--
+	}
 	if e != nil {
+		r.names[ref.Dir]++
 		e.Ref, e.Revision = ref, r.gen
 		if e.Kind == Dir {
 			r.dirs[e.Ino] = ref
@@ -256,6 +265,9 @@ func (r *resolver) make(o op) error {
 		return err
 	}
 	e.Target, e.Size = o.target, int64(len(o.target))
+	if kind == Dir {
+		r.made[o.alias] = e.Ino
+	}
 	return r.set(o.ref, e, nil)
 }
 
@@ -286,10 +298,8 @@ func (r *resolver) remove(o op) error {
 
 // empty returns ErrNotEmpty if directory dir has an entry.
 func (r *resolver) empty(dir Ino) error {
-	for _, ref := range r.order {
-		if ref.Dir == dir && r.over[ref].New != nil {
-			return ErrNotEmpty
-		}
+	if r.names[dir] > 0 {
+		return ErrNotEmpty
 	}
 	for e, err := range r.base.List(dir, "") {
 		if err != nil {

@@ -1,13 +1,10 @@
 package backend
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"iter"
-	"slices"
 	"sync"
 	"time"
 
@@ -16,30 +13,36 @@ import (
 
 // Txn is a store that shows one generation of another store with changes of its own on top. Its Commit changes only what
 // it shows itself; Publish commits all of that to the other store at once, if nothing that was read or written here has changed
-// there since. So transactions are serializable. Values are staged by the other store. Safe for concurrent use.
+// there since. So transactions are serializable, as to what counts as read: the content of a file or link, that a name is there or is not, which
+// directory it is, the names in a directory. Sizes, times and modes of files do not count. Values are staged by the other store, which
+// may be a Txn too. Safe for concurrent use.
 //
-// Read means: the content of a file was opened, a name was found absent or present, the names of a directory were listed.
+// It differs from other stores in one thing: Watch does not tell its commits.
 type Txn struct {
 	store Store
 	base  Snapshot
+	first Ino // of the numbers that are handed out here
+	reads reads
 
-	mu      sync.Mutex
-	tree    *btree.BTreeG[placed]  // what differs from base; copied for each snapshot, which costs nothing
-	local   Generation             // commits made here
-	lastIno Ino                    //
-	stages  map[*txnStage]struct{} // taken over from callers
-	origin  map[Ino]Ref            // where the versions of base that were moved or changed stood
-	opened  map[Ref]Ino            // what was read: versions,
-	present map[Ref]bool           // presence and absence,
-	listed  map[Ino]Generation     // and the revisions of directories
+	changing sync.Mutex // held through Commit, Publish and Close; before mu
+
+	mu      sync.Mutex            // guards the following; never held while another commit is waited for
+	tree    *btree.BTreeG[placed] // what differs from base; copied for each snapshot, which costs nothing
+	local   Generation            // commits made here
+	lastIno Ino
+	origin  map[Ino]*Entry // the entries of base that were moved or changed
 	closed  bool
+	ended   chan struct{}          // closed with it
+	pins    map[Generation]int     // snapshots and values that are open
+	stages  map[*txnStage]struct{} // taken over and not closed
+	dropped []droppedStage         // those of them that are in no newer snapshot than given, in order
 }
 
 // placed is what stands at a place.
 type placed struct {
 	Ref
 	old    *Entry // in base
-	new    *Entry // here; its Locator is a []Part if the content is not a value of base
+	new    *Entry // here; its Locator is a *txnContent if the content is not one of base
 	parent *Ref   // of a record under Ref{directory, ""}: where the directory stands; nil if it is gone
 }
 
@@ -54,281 +57,322 @@ func before(a, b placed) bool {
 func Begin(ctx context.Context, s Store) (*Txn, error) {
 	base, err := s.Snapshot(ctx)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("begin transaction: %w", err)
 	}
-	return &Txn{
-		store: s, base: base,
-		tree:    btree.NewBTreeGOptions(before, btree.Options{NoLocks: true}),
-		lastIno: txnIno, stages: map[*txnStage]struct{}{}, origin: map[Ino]Ref{},
-		opened: map[Ref]Ino{}, present: map[Ref]bool{}, listed: map[Ino]Generation{},
-	}, nil
+	t := &Txn{
+		store: s, base: base, first: txnIno,
+		reads:  reads{version: map[Ref]Ino{}, present: map[Ref]bool{}, listed: map[Ino]Generation{}},
+		tree:   btree.NewBTreeGOptions(before, btree.Options{NoLocks: true}),
+		origin: map[Ino]*Entry{}, ended: make(chan struct{}),
+		pins: map[Generation]int{}, stages: map[*txnStage]struct{}{},
+	}
+	if outer, ok := s.(*Txn); ok {
+		t.first = outer.first + txnInos
+	}
+	t.lastIno = t.first
+	return t, nil
 }
+
+// txnInos is how many numbers a transaction has.
+const txnInos Ino = 1 << 48
+
+// made says whether the number was handed out here.
+func (t *Txn) made(i Ino) bool { return i >= t.first && i-t.first < txnInos }
 
 // Generation is the generation of the other store that the transaction began with.
 func (t *Txn) Generation() Generation { return t.base.Generation() }
 
-// Snapshot shows the transaction as it is now.
+func (t *Txn) generationLocked() Generation { return t.base.Generation() + t.local }
+
+// Snapshot shows the transaction as it is now. What is looked at in it counts as read.
 func (t *Txn) Snapshot(ctx context.Context) (Snapshot, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed {
-		return nil, ErrClosed
+		return nil, fmt.Errorf("snapshot: %w", ErrClosed)
 	}
-	return t.snapshotLocked(true), nil
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	g := t.generationLocked()
+	t.pins[g]++
+	return &txnSnapshot{t: t, tree: t.tree.Copy(), gen: g}, nil
 }
 
-func (t *Txn) snapshotLocked(reading bool) *txnSnapshot {
-	return &txnSnapshot{t: t, tree: t.tree.Copy(), gen: t.base.Generation() + t.local, reading: reading}
-}
-
-// Commit applies b to what the transaction shows.
+// Commit applies b to what the transaction shows. What an operation looks at counts as read, also when it fails.
 func (t *Txn) Commit(ctx context.Context, b *Batch) (Committed, error) {
+	t.changing.Lock()
+	defer t.changing.Unlock()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	switch {
-	case t.closed:
+	g := t.generationLocked() + 1
+	c, err := t.commitLocked(ctx, b, g)
+	if err != nil {
+		return Committed{}, fmt.Errorf("commit generation %d of transaction: %w", g, err)
+	}
+	return c, nil
+}
+
+func (t *Txn) commitLocked(ctx context.Context, b *Batch, g Generation) (Committed, error) {
+	if t.closed {
 		return Committed{}, ErrClosed
-	case ctx.Err() != nil:
-		return Committed{}, ctx.Err()
 	}
-	view := t.snapshotLocked(false)
-	changes, err := Resolve(view, b, view.gen+1, time.Now().UnixNano(), func() Ino { t.lastIno++; return t.lastIno })
-	if err != nil || len(changes) == 0 {
-		return Committed{Generation: view.gen}, err
+	if err := ctx.Err(); err != nil {
+		return Committed{}, err
 	}
-	t.local++
-	for i := range changes {
-		c := &changes[i]
-		if c.New != nil && c.Parts != nil {
-			c.New.Locator, c.Parts = t.ownLocked(c.Parts), nil
+	view := &txnSnapshot{t: t, tree: t.tree, gen: g - 1}
+	for _, e := range b.expect {
+		if err := view.noteExpectation(e); err != nil {
+			return Committed{}, err
 		}
+	}
+	changes, err := Resolve(view, b, g, time.Now().UnixNano(), func() Ino { t.lastIno++; return t.lastIno })
+	if err != nil || len(changes) == 0 {
+		return Committed{Generation: g - 1}, err
+	}
+	for i, c := range changes {
+		changes[i].Own = true
+		if _, known := t.tree.Get(placed{Ref: c.Ref}); !known && c.Old != nil {
+			t.origin[c.Old.Ino] = c.Old
+		}
+	}
+	if err := t.ownLocked(changes); err != nil {
+		return Committed{}, err
+	}
+	t.countLocked(changes)
+	for _, c := range changes {
 		t.placeLocked(c)
 	}
-	return Committed{Generation: view.gen + 1, Changes: changes}, nil
+	t.local++
+	t.sweepLocked()
+	return Committed{Generation: g, Changes: changes}, nil
 }
 
-// ownLocked takes over the stages of parts, and returns parts in terms of values of base and stages of ours.
-func (t *Txn) ownLocked(parts []Part) []Part {
-	own := make([]Part, 0, len(parts))
-	for _, p := range parts {
-		switch {
-		case p.Entry == nil:
-			st := p.Stage.(*txnStage).take()
-			t.stages[st] = struct{}{}
-			own = append(own, Part{Stage: st})
-		default:
-			if inner, ok := p.Entry.Locator.([]Part); ok {
-				own = append(own, inner...)
-				continue
-			}
-			e := *p.Entry
-			if at, ok := t.origin[e.Ino]; ok {
-				e.Ref = at
-			}
-			own = append(own, Part{Entry: &e})
-		}
-	}
-	return own
-}
-
-func (t *Txn) placeLocked(c *Change) {
+func (t *Txn) placeLocked(c Change) {
 	p, known := t.tree.Get(placed{Ref: c.Ref})
 	if !known {
 		p = placed{Ref: c.Ref, old: c.Old}
-		if c.Old != nil {
-			t.origin[c.Old.Ino] = c.Ref
-		}
 	}
 	p.new = c.New
 	t.tree.Set(p)
-	if c.Old != nil && c.Old.Kind == Dir {
+	if c.Old != nil && c.Old.Kind == Dir && (c.New == nil || c.New.Ino != c.Old.Ino) {
+		// Unless another change, before this one, has said where it stands now.
 		if at, ok := t.tree.Get(placed{Ref: Ref{c.Old.Ino, ""}}); !ok || at.parent == nil || *at.parent == c.Ref {
 			t.tree.Set(placed{Ref: Ref{c.Old.Ino, ""}})
 		}
 	}
 	if c.New != nil && c.New.Kind == Dir {
-		t.tree.Set(placed{Ref: Ref{c.New.Ino, ""}, parent: &c.Ref})
+		ref := c.Ref
+		t.tree.Set(placed{Ref: Ref{c.New.Ino, ""}, parent: &ref})
 	}
 }
 
 // Publish commits everything to the other store in one generation, and closes the transaction. When something that was read or written
-// here was changed there meanwhile it returns ErrConflict, with nothing changed, and the transaction goes on.
+// here was changed there meanwhile it returns ErrConflict; after any error nothing is changed, and the transaction goes on.
+// A transaction that has changed nothing is published without a commit, and never in conflict: all that it read is of one generation.
 func (t *Txn) Publish(ctx context.Context) (Committed, error) {
+	t.changing.Lock()
+	defer t.changing.Unlock()
 	t.mu.Lock()
-	defer t.mu.Unlock()
 	if t.closed {
-		return Committed{}, ErrClosed
+		t.mu.Unlock()
+		return Committed{}, fmt.Errorf("publish: %w", ErrClosed)
 	}
 	b := t.batchLocked()
-	if b.Empty() {
-		done := Committed{Generation: t.base.Generation()}
-		return done, t.closeLocked()
+	t.mu.Unlock()
+	done := Committed{Generation: t.base.Generation()}
+	if !b.Empty() {
+		var err error
+		if done, err = t.store.Commit(ctx, b); err != nil {
+			return Committed{}, fmt.Errorf("publish: %w", err)
+		}
 	}
-	done, err := t.store.Commit(ctx, b)
-	if errors.Is(err, ErrNotFound) {
-		err = fmt.Errorf("%w: %w", ErrConflict, err)
-	}
-	if err != nil {
-		return done, err
-	}
-	t.closeLocked()
+	t.close() // what it says has no bearing on what is published
 	return done, nil
 }
 
 // batchLocked says what Publish commits, and on what it depends.
 func (t *Txn) batchLocked() *Batch {
-	b := &Batch{}
-	touched := map[Ino]Ref{}
-	var moved []Ino
-	t.tree.Scan(func(p placed) bool {
-		if p.Name == "" && p.Dir != 0 {
-			return true // where a directory stands follows from the rest
+	p := publication{t: t, b: &Batch{}, expected: map[Ref]bool{}, names: map[Ino]bool{}}
+	t.tree.Scan(func(at placed) bool {
+		if at.Name != "" || at.Dir == 0 { // where a directory stands follows from the rest
+			p.place(at)
 		}
-		t.publishPlace(b, p, touched, &moved)
 		return true
 	})
-	for _, ref := range touched {
-		b.touch(ref)
-	}
-	for _, dir := range moved {
-		b.reach(dir)
-	}
-	if b.Empty() {
-		return b
-	}
-	for ref, ino := range t.opened {
-		b.Expect(ref, ino)
-	}
-	for ref, there := range t.present {
-		if there {
-			b.ExpectPresence(ref)
-		} else {
-			b.Expect(ref, 0)
+	for _, e := range p.dirs {
+		was := t.origin[e.Ino]
+		if c := difference(was.Attr, e.Attr); p.names[e.Ino] || c.Mtime != nil || c.Atime != nil {
+			p.b.touch(e, was)
 		}
 	}
-	for dir, rev := range t.listed {
-		b.ExpectListing(dir, rev)
+	for _, dir := range p.moved {
+		p.b.reach(dir)
 	}
-	return b
+	if !p.b.Empty() {
+		t.reads.expect(p.b, p.expected)
+	}
+	return p.b
 }
 
-func (t *Txn) publishPlace(b *Batch, p placed, touched map[Ino]Ref, moved *[]Ino) {
-	was := Ino(0)
-	if p.old != nil {
-		was = p.old.Ino
+// publication is the batch that publishes a transaction, being made.
+type publication struct {
+	t        *Txn
+	b        *Batch
+	expected map[Ref]bool // places that an expectation speaks of
+	names    map[Ino]bool // directories in which names came or went
+	dirs     []*Entry     // directories of base that are there and changed
+	moved    []Ino        // those of them that stand elsewhere
+}
+
+func (p *publication) place(at placed) {
+	was, e := at.old, at.new
+	if e != nil && e.Kind == Dir && !p.t.made(e.Ino) {
+		p.dirs = append(p.dirs, e)
 	}
-	switch {
-	case p.old == nil && p.new == nil:
-		return // made and removed
-	case p.old != nil && p.new != nil && p.old.Ino == p.new.Ino:
-		c := difference(p.old.Attr, p.new.Attr)
-		if p.new.Kind == Dir { // its times change with what is in it
+	if was != nil && e != nil && was.Ino == e.Ino {
+		c := difference(was.Attr, e.Attr)
+		if e.Kind == Dir { // its times change with what is in it
 			c.Mtime, c.Atime = nil, nil
 		}
 		if !c.Empty() {
-			b.Expect(p.Ref, was)
-			b.SetAttr(p.Ref, c)
+			p.expect(at.Ref, was.Ino)
+			p.b.place(at.Ref, e, was, nil)
 		}
 		return
 	}
-	b.Expect(p.Ref, was)
-	if (p.old == nil || p.new == nil) && !t.removed(p.Dir) {
-		touched[p.Dir] = p.Ref
+	if (was == nil) != (e == nil) {
+		p.names[at.Dir] = true
 	}
-	if p.old != nil && p.old.Kind == Dir && t.removed(was) { // whoever made something in it since would lose it
-		b.ExpectListing(was, p.old.Revision)
+	switch {
+	case was == nil && e == nil: // made and removed; that nothing was there has been read
+		return
+	case was == nil:
+		p.expect(at.Ref, 0)
+	case was.Kind != Dir:
+		p.expected[at.Ref] = true
+		p.b.expectUnchanged(was) // or a change of mode would be lost
+	default:
+		p.expect(at.Ref, was.Ino)
+		if p.t.removedLocked(was.Ino) { // whoever made something in it since would lose it
+			p.b.ExpectListing(was.Ino, was.Revision)
+		}
 	}
-	if p.new == nil {
-		b.place(p.Ref, nil, nil)
+	ref := Ref{p.t.outside(at.Dir), at.Name}
+	if e == nil {
+		p.b.place(ref, nil, nil, nil)
 		return
 	}
-	e := *p.new
-	parts, own := e.Locator.([]Part)
-	if !own {
-		if at, ok := t.origin[e.Ino]; ok {
-			e.Ref = at
+	if !p.t.made(e.Ino) {
+		p.b.place(ref, e, p.t.origin[e.Ino], nil)
+		if e.Kind == Dir {
+			p.moved = append(p.moved, e.Ino)
 		}
-		parts = nil
-	} else if parts == nil {
-		parts = []Part{}
+		return
 	}
-	parts = slices.Clone(parts)
-	for i := range parts {
-		if st, ok := parts[i].Stage.(*txnStage); ok {
-			parts[i].Stage = st.Stage
-		}
-	}
-	e.Locator = nil
-	b.place(p.Ref, &e, parts)
-	if e.Kind == Dir {
-		*moved = append(*moved, e.Ino)
+	fresh := *e
+	fresh.Ino, fresh.Locator = p.t.outside(e.Ino), nil
+	p.b.place(ref, &fresh, nil, p.t.published(e))
+}
+
+func (p *publication) expect(ref Ref, ino Ino) {
+	p.expected[ref] = true
+	if !p.t.made(ref.Dir) { // nobody else has put anything in there
+		p.b.Expect(ref, ino)
 	}
 }
 
-// removed says whether directory dir was removed here.
-func (t *Txn) removed(dir Ino) bool {
+// outside returns what stands for a number in the batch that publishes.
+func (t *Txn) outside(i Ino) Ino {
+	if t.made(i) {
+		return i | aliasIno
+	}
+	return i
+}
+
+// removedLocked says whether directory dir was removed here.
+func (t *Txn) removedLocked(dir Ino) bool {
 	rec, ok := t.tree.Get(placed{Ref: Ref{dir, ""}})
 	return ok && dir != 0 && rec.parent == nil
 }
 
-// difference returns the change that makes b of a.
-func difference(a, b Attr) (c AttrChange) {
-	if a.Mode != b.Mode {
-		c.Mode = &b.Mode
-	}
-	if a.UID != b.UID {
-		c.UID = &b.UID
-	}
-	if a.GID != b.GID {
-		c.GID = &b.GID
-	}
-	if a.Mtime != b.Mtime {
-		c.Mtime = &b.Mtime
-	}
-	if a.Atime != b.Atime {
-		c.Atime = &b.Atime
-	}
-	for k, v := range b.Xattrs {
-		if have, ok := a.Xattrs[k]; !ok || have != v {
-			if c.SetXattr == nil {
-				c.SetXattr = map[string]string{}
-			}
-			c.SetXattr[k] = v
-		}
-	}
-	for k := range a.Xattrs {
-		if _, ok := b.Xattrs[k]; !ok {
-			c.RemoveXattr = append(c.RemoveXattr, k)
-		}
-	}
-	return c
-}
-
-// Watch yields nothing: what a transaction shows changes by its own commits alone. It waits for ctx to end.
+// Watch yields nothing, for a transaction changes by its own commits alone, and ErrClosed when it is published or closed.
 func (t *Txn) Watch(ctx context.Context, from Generation) iter.Seq2[Change, error] {
-	return func(yield func(Change, error) bool) { <-ctx.Done() }
+	return func(yield func(Change, error) bool) {
+		select {
+		case <-ctx.Done():
+		case <-t.ended:
+			yield(Change{}, fmt.Errorf("watch from generation %d: %w", from, ErrClosed))
+		}
+	}
 }
 
 // Sync does nothing: what is not published is not kept.
-func (t *Txn) Sync(ctx context.Context) error { return nil }
-
-// Close abandons what was not published.
-func (t *Txn) Close() error {
+func (t *Txn) Sync(ctx context.Context) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.closeLocked()
+	if t.closed {
+		return fmt.Errorf("sync: %w", ErrClosed)
+	}
+	return nil
 }
 
-func (t *Txn) closeLocked() error {
+// Close abandons what was not published. Snapshots and values still open stay readable, and keep what they need, until they are closed. A second
+// Close does nothing, nor does one after Publish.
+func (t *Txn) Close() error {
+	t.changing.Lock()
+	defer t.changing.Unlock()
+	return t.close()
+}
+
+func (t *Txn) close() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	if t.closed {
 		return nil
 	}
 	t.closed = true
-	for st := range t.stages {
-		st.Stage.Close()
+	close(t.ended)
+	return t.sweepLocked()
+}
+
+// unpin ends a use of generation g of the transaction.
+func (t *Txn) unpin(g Generation) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.pins[g]--; t.pins[g] == 0 {
+		delete(t.pins, g)
 	}
-	t.stages = nil
-	return t.base.Close()
+	return t.sweepLocked()
+}
+
+// sweepLocked closes the stages that nobody can read any more, and all that there is after the end.
+func (t *Txn) sweepLocked() error {
+	if t.closed && len(t.pins) == 0 {
+		var err error
+		for st := range t.stages {
+			err = errors.Join(err, st.end())
+		}
+		t.stages, t.dropped = nil, nil
+		return errors.Join(err, t.base.Close())
+	}
+	if len(t.dropped) == 0 {
+		return nil
+	}
+	oldest := t.generationLocked()
+	for g := range t.pins {
+		oldest = min(oldest, g)
+	}
+	var err error
+	for len(t.dropped) > 0 && t.dropped[0].last < oldest {
+		st := t.dropped[0].stage
+		t.dropped = t.dropped[1:]
+		if _, mine := t.stages[st]; mine && st.uses == 0 {
+			delete(t.stages, st)
+			err = errors.Join(err, st.end())
+		}
+	}
+	return err
 }
 
 // Space is that of the other store.
@@ -337,215 +381,4 @@ func (t *Txn) Space() (Space, error) {
 		return s.Space()
 	}
 	return Space{}, errors.ErrUnsupported
-}
-
-// NewStage makes a stage in the other store.
-func (t *Txn) NewStage() (Stage, error) {
-	st, err := t.store.NewStage()
-	if err != nil {
-		return nil, err
-	}
-	return &txnStage{Stage: st}, nil
-}
-
-// txnStage is a stage that a commit takes over: it is empty afterwards for the one who made it.
-type txnStage struct {
-	Stage
-	mu    sync.Mutex // guards reads of a stage that was taken over, which is never written again
-	taken bool
-}
-
-func (s *txnStage) take() *txnStage {
-	own := &txnStage{Stage: s.Stage}
-	s.taken, s.Stage = true, emptyStage{}
-	return own
-}
-
-func (s *txnStage) ReadAt(b []byte, off int64) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.Stage.ReadAt(b, off)
-}
-
-// emptyStage is what is left of a stage that was taken over.
-type emptyStage struct{}
-
-func (emptyStage) ReadAt([]byte, int64) (int, error)  { return 0, io.EOF }
-func (emptyStage) WriteAt([]byte, int64) (int, error) { return 0, ErrClosed }
-func (emptyStage) Size() int64                        { return 0 }
-func (emptyStage) Truncate(int64) error               { return ErrClosed }
-func (emptyStage) Close() error                       { return nil }
-
-// txnSnapshot is a transaction as it was at one moment.
-type txnSnapshot struct {
-	t       *Txn
-	tree    *btree.BTreeG[placed]
-	gen     Generation
-	reading bool // what is looked at counts as read
-}
-
-func (s *txnSnapshot) Generation() Generation { return s.gen }
-func (s *txnSnapshot) Close() error           { return nil }
-
-func (s *txnSnapshot) Lookup(ref Ref) (Entry, error) {
-	if p, ok := s.tree.Get(placed{Ref: ref}); ok {
-		if p.new == nil {
-			return Entry{}, ErrNotFound
-		}
-		return *p.new, nil
-	}
-	e, err := s.t.base.Lookup(ref)
-	if s.reading && (err == nil || errors.Is(err, ErrNotFound)) {
-		s.t.mu.Lock()
-		s.t.present[ref] = err == nil
-		s.t.mu.Unlock()
-	}
-	return e, err
-}
-
-func (s *txnSnapshot) Parent(dir Ino) (Ref, error) {
-	if p, ok := s.tree.Get(placed{Ref: Ref{dir, ""}}); ok && dir != 0 {
-		if p.parent == nil {
-			return Ref{}, ErrNotFound
-		}
-		return *p.parent, nil
-	}
-	return s.t.base.Parent(dir)
-}
-
-func (s *txnSnapshot) List(dir Ino, after string) iter.Seq2[Entry, error] {
-	return func(yield func(Entry, error) bool) {
-		if s.reading {
-			s.noteListing(dir)
-		}
-		base, stop := iter.Pull2(s.t.base.List(dir, after))
-		defer stop()
-		own := s.tree.Iter()
-		defer own.Release()
-		more := own.Seek(placed{Ref: Ref{dir, after}})
-		for more && (own.Item().Name == "" || own.Item().Name <= after) && own.Item().Dir == dir {
-			more = own.Next()
-		}
-		e, err, ok := base()
-		for {
-			mine := more && own.Item().Dir == dir
-			switch {
-			case ok && err != nil:
-				yield(Entry{}, err)
-				return
-			case !mine && !ok:
-				return
-			case !mine || ok && cmp.Less(e.Name, own.Item().Name):
-				if !yield(e, nil) {
-					return
-				}
-				e, err, ok = base()
-				continue
-			}
-			p := own.Item()
-			if ok && e.Name == p.Name {
-				e, err, ok = base()
-			}
-			if p.new != nil && !yield(*p.new, nil) {
-				return
-			}
-			more = own.Next()
-		}
-	}
-}
-
-// noteListing remembers that the names of a directory of base were read.
-func (s *txnSnapshot) noteListing(dir Ino) {
-	at, err := s.t.base.Parent(dir)
-	if err != nil {
-		return
-	}
-	e, err := s.t.base.Lookup(at)
-	if err != nil {
-		return
-	}
-	s.t.mu.Lock()
-	s.t.listed[dir] = e.Revision
-	s.t.mu.Unlock()
-}
-
-func (s *txnSnapshot) Open(e Entry) (Value, error) {
-	parts, own := e.Locator.([]Part)
-	if !own {
-		v, err := s.t.base.Open(e)
-		if err == nil && s.reading {
-			s.noteOpen(e)
-		}
-		return v, err
-	}
-	v := &txnValue{size: e.Size}
-	for _, p := range parts {
-		if p.Stage != nil {
-			v.parts = append(v.parts, stageValue{p.Stage})
-			continue
-		}
-		inner, err := s.t.base.Open(*p.Entry)
-		if err != nil {
-			v.Close()
-			return nil, err
-		}
-		if s.reading {
-			s.noteOpen(*p.Entry)
-		}
-		v.parts = append(v.parts, inner)
-	}
-	return v, nil
-}
-
-// noteOpen remembers that the content of a version of base was read.
-func (s *txnSnapshot) noteOpen(e Entry) {
-	s.t.mu.Lock()
-	defer s.t.mu.Unlock()
-	at, ok := s.t.origin[e.Ino]
-	if !ok {
-		at = e.Ref
-	}
-	s.t.opened[at] = e.Ino
-}
-
-// stageValue is a stage that is not written any more. It stays its owner's.
-type stageValue struct{ Stage }
-
-func (stageValue) Close() error { return nil }
-
-// txnValue is the concatenation of values.
-type txnValue struct {
-	parts []Value
-	size  int64
-}
-
-func (v *txnValue) Size() int64 { return v.size }
-
-func (v *txnValue) ReadAt(b []byte, off int64) (int, error) {
-	n := 0
-	for _, p := range v.parts {
-		if off >= p.Size() {
-			off -= p.Size()
-			continue
-		}
-		want := min(int64(len(b)-n), p.Size()-off)
-		k, err := p.ReadAt(b[n:n+int(want)], off)
-		n += k
-		if int64(k) < want {
-			return n, err
-		}
-		if n == len(b) {
-			return n, nil
-		}
-		off = 0
-	}
-	return n, io.EOF
-}
-
-func (v *txnValue) Close() error {
-	var err error
-	for _, p := range v.parts {
-		err = errors.Join(err, p.Close())
-	}
-	return err
 }
