@@ -59,6 +59,7 @@ type op struct {
 	entry  *Entry // of opPlace and opTouch
 	was    *Entry
 	parts  []Part
+	ino    Ino // of what is made; 0 lets the store choose
 }
 
 // RenameFlags changes what Rename does with an entry at the new place.
@@ -95,6 +96,9 @@ func (b *Batch) Put(ref Ref, s Stage, ifNew *Attr, set AttrChange) {
 func (b *Batch) Append(ref Ref, s Stage, ifNew *Attr, set AttrChange) {
 	b.ops = append(b.ops, op{kind: opAppend, ref: ref, stage: s, ifNew: ifNew, attr: set})
 }
+
+// Number gives what the last operation makes the number i, which must come from FreeIno and be used once.
+func (b *Batch) Number(i Ino) { b.ops[len(b.ops)-1].ino = i }
 
 // Mkdir makes an empty directory; ErrExists if there is anything at ref. The number that it returns names the directory in the
 // refs of later operations of this batch, and nowhere else: what the store calls it is in what Commit returns.

@@ -2,12 +2,17 @@ package backend
 
 import (
 	"maps"
+	"math/rand/v2"
 	"strings"
 )
 
 // Ino names a directory for as long as it exists, and one version of a file's content: replacing the content
 // gives a new number, changing attributes or the place keeps it. Never reused within a store.
 type Ino uint64
+
+// FreeIno returns a number for something that is to be made later. It is drawn at random from 2^60 that stores do not hand out by
+// themselves, so nobody else has it.
+func FreeIno() Ino { return 1<<61 | Ino(rand.Uint64N(1<<60)) }
 
 // RootIno is the root directory.
 const RootIno Ino = 1

@@ -197,7 +197,7 @@ func (r *resolver) create(o op, kind Kind) (*Entry, error) {
 	if a.Atime == 0 {
 		a.Atime = r.now
 	}
-	return &Entry{Kind: kind, Ino: r.next(), Attr: a, Ctime: r.now}, nil
+	return &Entry{Kind: kind, Ino: r.numberOf(o), Attr: a, Ctime: r.now}, nil
 }
 
 func (r *resolver) write(o op, appending bool) error {
@@ -221,7 +221,7 @@ func (r *resolver) write(o op, appending bool) error {
 	default:
 		c := *old
 		e = &c
-		e.Ino, e.Mtime, e.Ctime, e.Locator = r.next(), r.now, r.now, nil
+		e.Ino, e.Mtime, e.Ctime, e.Locator = r.numberOf(o), r.now, r.now, nil
 		if appending {
 			if parts = slices.Clone(r.parts(o.ref)); parts == nil && old.Size > 0 {
 				parts = []Part{{Entry: old}}
@@ -413,4 +413,12 @@ func (r *resolver) setAttr(o op) error {
 	e.Attr = o.attr.Apply(e.Attr)
 	e.Ctime = r.now
 	return r.set(o.ref, &e, r.parts(o.ref))
+}
+
+// numberOf returns the number of what o makes.
+func (r *resolver) numberOf(o op) Ino {
+	if o.ino != 0 {
+		return o.ino
+	}
+	return r.next()
 }
