@@ -63,6 +63,9 @@ func keyError(key string, err error) error {
 	if err == nil {
 		return nil
 	}
+	if b := (*blockedError)(nil); errors.As(err, &b) {
+		return fmt.Errorf("key %q: %w", key, b)
+	}
 	for _, p := range plain {
 		if errors.Is(err, p) {
 			return fmt.Errorf("key %q: %w", key, p)

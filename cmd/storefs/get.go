@@ -28,10 +28,11 @@ func newGet() *cobra.Command {
 }
 
 func get(s backend.Snapshot, dir, key string, out io.Writer) error {
-	if err := checkKey(key); err != nil {
+	path, err := keyPath(key)
+	if err != nil {
 		return err
 	}
-	e, err := backend.Walk(s, key)
+	e, err := walk(s, path)
 	switch {
 	case err != nil:
 		return keyError(key, err)

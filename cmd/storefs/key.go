@@ -1,128 +1,171 @@
 package main
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"os"
 	"strings"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/storefs/storefs/backend"
 )
 
-// reserved is the name at the root under which a mount shows its own files.
-const reserved = ".storefs"
+// A key is any sequence of bytes; the slashes in it make directories of a mount. The names between them are those of files, but for those
+// that a path cannot hold. These are shown escaped:
+//
+//	empty                      .%
+//	.                          .%.
+//	..                         .%..
+//	a NUL x                    .%a%00x      two hexadecimal digits for NUL and % (and for a + that comes first)
+//	300 times a                .%+aaa…/.%a… a name of 253 to 255 bytes that begins with .%+ goes on in the next
+//	.%.                        .%.%25.      what would be taken for an escaped name
+//
+// Every other name is itself: also one that begins with .% and is not what this makes of any.
+const (
+	reserved   = ".storefs" // at the root: there a mount shows its own files
+	escapeMark = ".%"
+	chunkMark  = ".%+" // a name that goes on in the next one
+)
 
-// checkKey returns an error unless key is a path that a mount can show: names separated by single slashes.
-func checkKey(key string) error {
-	if key == "" {
-		return errors.New(`key "": is empty`)
+// minChunk is the length of the shortest name with chunkMark that goes on: the next byte, escaped, would not fit.
+const minChunk = backend.MaxName - 2
+
+// keyPath returns the path at which key stands in the store: names that backend.ValidName holds for, separated by slashes. No two keys
+// have the same.
+func keyPath(key string) (string, error) {
+	if key == reserved || strings.HasPrefix(key, reserved+"/") {
+		return "", fmt.Errorf("key %q: %s at the root is reserved", key, reserved)
 	}
-	names := strings.Split(key, "/")
-	for _, name := range names {
-		if name == "" {
-			return hinted(fmt.Errorf("key %q: has an empty name in it", key), "no slash at the beginning, at the end, or twice")
-		}
-		if err := backend.ValidName(name); err != nil {
-			return fmt.Errorf("key %q: %w", key, err)
-		}
+	plain := true
+	for name := range strings.SplitSeq(key, "/") {
+		plain = plain && !needsEscape(name)
 	}
-	if names[0] == reserved {
-		return fmt.Errorf("key %q: %s at the root is reserved", key, reserved)
+	if plain {
+		return key, nil
 	}
-	return nil
+	var names []string
+	for name := range strings.SplitSeq(key, "/") {
+		names = appendNames(names, name)
+	}
+	return strings.Join(names, "/"), nil
 }
 
-// place returns where key stands, whether or not there is anything. The error is about a directory on the way: ErrNotFound if
-// it does not exist.
-func place(s backend.Snapshot, key string) (backend.Ref, error) {
-	parent, name := "", key
-	if i := strings.LastIndexByte(key, '/'); i >= 0 {
-		parent, name = key[:i], key[i+1:]
+// pathKey returns the key that stands at path.
+func pathKey(path string) string {
+	if !strings.Contains(path, escapeMark) {
+		return path
 	}
-	e, err := backend.Walk(s, parent)
-	if err != nil {
-		return backend.Ref{}, err
+	names := strings.Split(path, "/")
+	var parts []string
+	for len(names) > 0 {
+		var n int
+		parts, n = appendPart(parts, names)
+		names = names[n:]
 	}
-	if e.Kind != backend.Dir {
-		return backend.Ref{}, fmt.Errorf("key %q: %w", parent, backend.ErrNotDir)
-	}
-	return backend.Ref{Dir: e.Ino, Name: name}, nil
+	return strings.Join(parts, "/")
 }
 
-// placeMaking is place, but makes the directories that are missing on the way. Each is a commit of its own,
-// because a batch cannot name a directory that it makes itself.
-func placeMaking(ctx context.Context, st backend.Store, key string) (backend.Ref, error) {
-	ref := backend.Ref{Dir: backend.RootIno}
-	rest := key
+// appendNames appends the names that show one part of a key.
+func appendNames(names []string, part string) []string {
+	if !needsEscape(part) {
+		return append(names, part)
+	}
 	for {
-		name, after, deeper := strings.Cut(rest, "/")
-		ref.Name = name
-		if !deeper {
-			return ref, nil
+		name, n := escape(escapeMark, part)
+		if n == len(part) {
+			return append(names, name)
 		}
-		dir, err := ensureDir(ctx, st, ref)
-		if err != nil {
-			return ref, err
-		}
-		ref.Dir, rest = dir, after
+		name, n = escape(chunkMark, part)
+		names, part = append(names, name), part[n:]
 	}
 }
 
-// ensureDir returns the directory at ref, which it makes if there is nothing.
-func ensureDir(ctx context.Context, st backend.Store, ref backend.Ref) (backend.Ino, error) {
-	for {
-		e, err := lookup(ctx, st, ref)
-		if err == nil && e.Kind != backend.Dir {
-			return 0, backend.ErrNotDir
-		}
-		if err == nil || !errors.Is(err, backend.ErrNotFound) {
-			return e.Ino, err
-		}
-		var b backend.Batch
-		b.Mkdir(ref, ownAttr(0o777))
-		done, err := st.Commit(ctx, &b)
-		if errors.Is(err, backend.ErrExists) {
-			continue // someone else has made it meanwhile
-		}
-		if err != nil {
-			return 0, err
-		}
-		if e, ok := done.Entry(ref); ok {
-			return e.Ino, nil
+// escape returns mark and as much of part, escaped, as fits a name, and how many bytes of part that is.
+func escape(mark, part string) (name string, n int) {
+	var b strings.Builder
+	b.WriteString(mark)
+	for ; n < len(part); n++ {
+		c := part[n]
+		hex := c == 0 || c == '%' || c == '+' && b.Len() == len(escapeMark)
+		switch {
+		case hex && b.Len()+3 <= backend.MaxName:
+			fmt.Fprintf(&b, "%%%02X", c)
+		case !hex && b.Len() < backend.MaxName:
+			b.WriteByte(c)
+		default:
+			return b.String(), n
 		}
 	}
+	return b.String(), n
 }
 
-func lookup(ctx context.Context, st backend.Store, ref backend.Ref) (backend.Entry, error) {
-	s, err := st.Snapshot(ctx)
-	if err != nil {
-		return backend.Entry{}, err
-	}
-	defer s.Close()
-	return s.Lookup(ref)
-}
-
-// inPlace runs commit with the place of key, whose missing directories it makes first, again for as long as someone
-// removes one of them between the two.
-func inPlace(ctx context.Context, st backend.Store, key string, commit func(backend.Ref) error) error {
-	const tries = 100 // a directory that comes and goes faster than this is not going to stay
-	for try := 1; ; try++ {
-		ref, err := placeMaking(ctx, st, key)
-		if err == nil {
-			err = commit(ref)
+// unescape undoes escape; false for what it does not make.
+func unescape(mark, name string) (string, bool) {
+	var b strings.Builder
+	for rest := name[len(mark):]; rest != ""; {
+		n := 1
+		switch {
+		case rest[0] != '%':
+			b.WriteByte(rest[0])
+		case strings.HasPrefix(rest, "%00"):
+			n = 3
+			b.WriteByte(0)
+		case strings.HasPrefix(rest, "%25"):
+			n = 3
+			b.WriteByte('%')
+		case strings.HasPrefix(rest, "%2B"):
+			n = 3
+			b.WriteByte('+')
+		default:
+			return "", false
 		}
-		if !errors.Is(err, backend.ErrNotFound) || try == tries {
-			return err
-		}
+		rest = rest[n:]
 	}
+	again, n := escape(mark, b.String())
+	return b.String(), again == name && n == b.Len()
 }
 
-// ownAttr returns what a new entry of this user gets: mode without the bits of the umask.
-func ownAttr(mode uint32) backend.Attr {
-	mask := unix.Umask(0)
-	unix.Umask(mask)
-	return backend.Attr{Mode: mode &^ uint32(mask), UID: uint32(os.Getuid()), GID: uint32(os.Getgid())}
+// needsEscape says whether a part of a key cannot be a name as it is.
+func needsEscape(part string) bool {
+	return backend.ValidName(part) != nil || strings.HasPrefix(part, escapeMark) && (isChunk(part) || isEscaped(part))
+}
+
+func isChunk(name string) bool { return strings.HasPrefix(name, chunkMark) && len(name) >= minChunk }
+
+// isEscaped says whether name, which is valid, is what escaping makes of a part that needs it.
+func isEscaped(name string) bool {
+	if !strings.HasPrefix(name, escapeMark) {
+		return false
+	}
+	part, ok := unescape(escapeMark, name)
+	return ok && needsEscape(part)
+}
+
+// appendPart appends the part of a key that the first names show, and returns how many these are. Where they begin like a long name but do not
+// go on as one does, they are parts by themselves.
+func appendPart(parts, names []string) ([]string, int) {
+	var pieces []string
+	for n, name := range names {
+		chunk := isChunk(name)
+		mark := escapeMark
+		if chunk {
+			mark = chunkMark
+		}
+		piece, ok := "", false
+		if strings.HasPrefix(name, mark) {
+			piece, ok = unescape(mark, name)
+		}
+		if ok && n > 0 { // the one before has to be as long as it can
+			_, fits := escape(chunkMark, pieces[n-1]+piece[:min(1, len(piece))])
+			ok = piece != "" && fits == len(pieces[n-1])
+		}
+		switch {
+		case ok && chunk:
+			pieces = append(pieces, piece)
+			continue
+		case ok && (n > 0 || needsEscape(piece)):
+			return append(parts, strings.Join(pieces, "")+piece), n + 1
+		case n > 0: // a chunk without an end
+			return append(parts, names[:n]...), n
+		}
+		return append(parts, name), 1
+	}
+	return append(parts, names...), len(names)
 }

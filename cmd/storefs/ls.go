@@ -60,25 +60,33 @@ size, mode, uid, gid, mtime, revision, target.`,
 }
 
 func (l *listing) list(s backend.Snapshot, prefix string) error {
-	prefix = strings.TrimSuffix(prefix, "/")
-	if prefix != "" {
-		if err := checkKey(prefix); err != nil {
-			return err
-		}
-	}
-	e, err := backend.Walk(s, prefix)
+	e, path, err := findPrefix(s, prefix)
 	if err != nil {
-		return keyError(prefix, err)
+		return err
 	}
 	if e.Kind == backend.Dir {
-		err = l.dir(s, e, prefix)
+		err = l.dir(s, e, path)
 	} else {
-		err = l.entry(e, prefix)
+		err = l.entry(e, path)
 	}
 	if err != nil {
 		return err
 	}
 	return l.out.Flush()
+}
+
+// findPrefix returns what prefix names, with or without a slash at its end. The empty prefix is the root.
+func findPrefix(s backend.Snapshot, prefix string) (e backend.Entry, path string, err error) {
+	key := strings.TrimSuffix(prefix, "/")
+	if key != "" || prefix == "/" {
+		if path, err = keyPath(key); err != nil {
+			return e, "", err
+		}
+	}
+	if e, err = walk(s, path); err != nil {
+		return e, "", keyError(key, err)
+	}
+	return e, path, nil
 }
 
 // dir lists what is below directory d, whose path is path, in the byte order of whole keys: a directory sorts as its
@@ -119,14 +127,18 @@ func (l *listing) dir(s backend.Snapshot, d backend.Entry, path string) error {
 		}
 	}
 	if empty && l.long && path != "" {
-		return l.entry(d, base)
+		return l.entry(d, path)
 	}
 	return flush("")
 }
 
 // entry writes one entry.
-func (l *listing) entry(e backend.Entry, key string) error {
+func (l *listing) entry(e backend.Entry, path string) error {
 	var text string
+	key := pathKey(path)
+	if e.Kind == backend.Dir {
+		key += "/"
+	}
 	switch {
 	case l.json:
 		b, err := json.Marshal(describe(e, key))

@@ -133,8 +133,8 @@ func FuzzUnescape(f *testing.F) {
 	f.Add("\\ \t\n\\1")
 	escape := strings.NewReplacer(" ", `\040`, "\t", `\011`, "\n", `\012`, `\`, `\134`) // as the kernel's mangle does
 	f.Fuzz(func(t *testing.T, s string) {
-		unescape(s)
-		if got := unescape(escape.Replace(s)); got != s {
+		unescapeMountinfo(s)
+		if got := unescapeMountinfo(escape.Replace(s)); got != s {
 			t.Errorf("%q became %q", s, got)
 		}
 	})

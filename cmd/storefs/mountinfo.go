@@ -29,13 +29,13 @@ func parseMountinfo(text string) []mountEntry {
 		if !ok || len(head) < 6 || len(tail) < 2 {
 			continue
 		}
-		out = append(out, mountEntry{point: unescape(head[4]), fsType: tail[0], source: unescape(tail[1])})
+		out = append(out, mountEntry{point: unescapeMountinfo(head[4]), fsType: tail[0], source: unescapeMountinfo(tail[1])})
 	}
 	return out
 }
 
-// unescape undoes the kernel's \ooo for space, tab, line end and backslash.
-func unescape(s string) string {
+// unescapeMountinfo undoes the kernel's \ooo for space, tab, line end and backslash.
+func unescapeMountinfo(s string) string {
 	var b strings.Builder
 	for i := 0; i < len(s); i++ {
 		if s[i] == '\\' && i+4 <= len(s) {

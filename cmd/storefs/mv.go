@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -27,44 +26,28 @@ Missing directories on the way to NEW are made.`,
 }
 
 func rename(ctx context.Context, st backend.Store, from, to string) error {
-	if err := errors.Join(checkKey(from), checkKey(to)); err != nil {
-		return err
-	}
-	s, err := st.Snapshot(ctx)
+	fromPath, err := keyPath(from)
 	if err != nil {
 		return err
 	}
-	defer s.Close()
-	ref, err := place(s, from)
+	toPath, err := keyPath(to)
 	if err != nil {
-		return keyError(from, err)
+		return err
 	}
-	e, err := s.Lookup(ref)
-	if err != nil {
-		return keyError(from, err)
-	}
-	if e.Kind == backend.Dir && strings.HasPrefix(to, from+"/") { // before a directory is made in it
-		return fmt.Errorf("key %q: cannot be moved into itself", from)
-	}
-	err = inPlace(ctx, st, to, func(dst backend.Ref) error {
-		var b backend.Batch
-		b.Rename(ref, dst, 0)
-		_, err := st.Commit(ctx, &b)
-		if errors.Is(err, backend.ErrNotFound) {
-			if _, gone := lookup(ctx, st, ref); gone != nil {
-				return &movedAway{keyError(from, gone)}
-			}
+	about := to
+	err = commitEdit(ctx, st, func(e *edit) error {
+		about = from
+		src, err := e.at(fromPath)
+		switch {
+		case err != nil:
+			return err
+		case src.kind == 0:
+			return backend.ErrNotFound
+		case src.kind == backend.Dir && strings.HasPrefix(toPath, fromPath+"/"): // before a directory is made in it
+			return errors.New("cannot be moved into itself")
 		}
-		return err
+		about = to
+		return e.rename(fromPath, toPath)
 	})
-	if moved := (*movedAway)(nil); errors.As(err, &moved) {
-		return moved.err
-	}
-	return keyError(to, err)
+	return keyError(about, err)
 }
-
-// movedAway says that what was to be renamed is gone, not the directory it was to go to. It does not unwrap, so
-// that inPlace does not try again.
-type movedAway struct{ err error }
-
-func (e *movedAway) Error() string { return e.err.Error() }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -21,7 +20,8 @@ keeps its mode, owner and extended attributes. Missing directories on the way to
 		Args: argCount(2, 3),
 		RunE: operation(func(cmd *cobra.Command, args []string) error {
 			in := os.Stdin
-			if err := checkKey(args[1]); err != nil {
+			path, err := keyPath(args[1])
+			if err != nil {
 				return err
 			}
 			if len(args) == 3 {
@@ -32,7 +32,7 @@ keeps its mode, owner and extended attributes. Missing directories on the way to
 				defer f.Close()
 				in = f
 			}
-			return withStore(cmd, args[0], func(st backend.Store) error { return put(cmd.Context(), st, args[1], in) })
+			return withStore(cmd, args[0], func(st backend.Store) error { return put(cmd.Context(), st, args[1], path, in) })
 		}),
 	}
 	cmd.Flags().SetInterspersed(false) // a key may begin with a dash
@@ -40,7 +40,7 @@ keeps its mode, owner and extended attributes. Missing directories on the way to
 }
 
 // put publishes all of in. Nothing is changed in the store, not even a directory made, before in has ended.
-func put(ctx context.Context, st backend.Store, key string, in io.Reader) error {
+func put(ctx context.Context, st backend.Store, key, path string, in io.Reader) error {
 	stage, err := st.NewStage()
 	if err != nil {
 		return keyError(key, err)
@@ -50,14 +50,7 @@ func put(ctx context.Context, st backend.Store, key string, in io.Reader) error 
 		return keyError(key, err)
 	}
 	attr := ownAttr(0o666)
-	err = inPlace(ctx, st, key, func(ref backend.Ref) error {
-		var b backend.Batch
-		b.Put(ref, stage, &attr, backend.AttrChange{})
-		_, err := st.Commit(ctx, &b)
-		return err
-	})
-	if errors.Is(err, backend.ErrExists) { // Put replaces files; there is something that is none
-		return fmt.Errorf("key %q: is a symbolic link", key)
-	}
-	return keyError(key, err)
+	return keyError(key, commitEdit(ctx, st, func(e *edit) error {
+		return e.put(path, stage, attr, backend.AttrChange{})
+	}))
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 
 	"github.com/spf13/cobra"
 
@@ -23,38 +24,28 @@ func newRm() *cobra.Command {
 }
 
 func remove(ctx context.Context, st backend.Store, dir string, keys []string) error {
-	s, err := st.Snapshot(ctx)
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	var b backend.Batch
-	seen := map[backend.Ref]bool{}
+	paths := map[string]string{}
+	var order []string
 	for _, key := range keys {
-		if err := checkKey(key); err != nil {
+		path, err := keyPath(key)
+		if err != nil {
 			return err
 		}
-		ref, err := place(s, key)
-		if err != nil {
-			return keyError(key, err)
+		if _, twice := paths[path]; !twice {
+			order = append(order, path)
 		}
-		e, err := s.Lookup(ref)
-		switch {
-		case err != nil:
-			return keyError(key, err)
-		case e.Kind == backend.Dir:
-			return hinted(keyError(key, backend.ErrIsDir), "rm -r removes it through a mount; storefs ls %s %s lists what is in it", shellWord(dir), shellWord(key))
-		}
-		if !seen[ref] {
-			seen[ref] = true
-			b.Remove(ref)
-		}
+		paths[path] = key
 	}
-	if _, err := st.Commit(ctx, &b); err != nil {
-		if len(keys) == 1 {
-			return keyError(keys[0], err)
+	return commitEdit(ctx, st, func(e *edit) error {
+		for _, path := range order {
+			key, err := paths[path], e.remove(path)
+			if errors.Is(err, backend.ErrIsDir) {
+				return hinted(keyError(key, err), "rm -r removes it through a mount; storefs ls %s %s lists what is in it", shellWord(dir), shellWord(key))
+			}
+			if err != nil {
+				return keyError(key, err)
+			}
 		}
-		return err
-	}
-	return nil
+		return nil
+	})
 }

@@ -53,15 +53,15 @@ func makeIn(dir string, what []string) error {
 	if len(what) < 2 {
 		return nil
 	}
-	ctx := context.Background()
-	return inPlace(ctx, st, what[1], func(ref backend.Ref) error {
-		var b backend.Batch
-		if what[0] == "mkdir" {
-			b.Mkdir(ref, backend.Attr{Mode: 0o755})
-		} else {
-			b.Symlink(ref, what[2], backend.Attr{Mode: 0o777})
+	return commitEdit(context.Background(), st, func(e *edit) error {
+		ref, err := e.ref(what[1])
+		switch {
+		case err != nil:
+		case what[0] == "mkdir":
+			e.b.Mkdir(ref, backend.Attr{Mode: 0o755})
+		default:
+			e.b.Symlink(ref, what[2], backend.Attr{Mode: 0o777})
 		}
-		_, err := st.Commit(ctx, &b)
 		return err
 	})
 }
