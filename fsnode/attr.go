@@ -63,6 +63,7 @@ func (t *tree) answer(out *fuse.EntryOut, n *node) {
 		out.SetAttrTimeout(0)
 	}
 	n.tellLocked(e.Ino, out.AttrTimeout() > 0)
+	t.movedLocked(&e)
 	t.mu.Unlock()
 }
 
@@ -85,6 +86,9 @@ func (s *Server) Lookup(cancel <-chan struct{}, h *fuse.InHeader, name string, o
 		return s.status("lookup", err)
 	}
 	defer snap.Close()
+	if !t.led(snap, dir) {
+		return fuse.Status(syscall.ESTALE)
+	}
 	e, err := snap.Lookup(ref)
 	if errors.Is(err, backend.ErrNotFound) {
 		if st, ok := t.lookupPending(ref, h.Pid, out); ok {

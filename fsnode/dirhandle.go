@@ -37,6 +37,9 @@ func (s *Server) OpenDir(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.Open
 		if h.t, h.dir = s.dirOf(in.NodeId); h.dir == 0 {
 			return fuse.Status(syscall.ESTALE)
 		}
+		if !h.t.ledNow(h.dir) {
+			return fuse.Status(syscall.ESTALE)
+		}
 		if err := h.rewind(); err != nil {
 			return s.status("opendir", err)
 		}

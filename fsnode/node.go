@@ -19,6 +19,8 @@ type node struct {
 	readers  int                    // open read handles
 	writer   *writeHandle           // the handle that is open for writing
 	reserved map[uint32]reservation // by the thread that was refused and will open it
+	at       backend.Ref            // of a directory: where the kernel thinks that it stands
+	placed   backend.Generation     // of a directory: when that was last found to be so
 	told     []uint64               // the inode numbers that the kernel may show for it
 	kept     bool                   // the kernel was told to keep its attributes
 }
@@ -56,7 +58,6 @@ const (
 	firstNode    = 64
 	reserveFor   = 10 * time.Second
 	longAgo      = time.Hour // how long the kernel may keep what changes only by commits
-	provisional  = 1 << 62   // inode numbers of values that were never published have this bit
 	maxKeptTries = 64
 	maxTold      = 8
 )

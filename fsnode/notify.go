@@ -94,6 +94,9 @@ func (t *tree) changed(c backend.Change) {
 		}
 	}
 	t.forgetName(c.Ref)
+	t.mu.Lock()
+	t.movedLocked(c.New) // whoever is still inside by a name that led there has no other
+	t.mu.Unlock()
 }
 
 // forgetEverything makes the kernel forget all that it may know, and returns the generation from which changes are watched again.

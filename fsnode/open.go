@@ -53,6 +53,9 @@ func (t *tree) openRead(n *node, tid uint32, out *fuse.OpenOut) fuse.Status {
 		return t.status("open", err)
 	}
 	defer snap.Close()
+	if !t.led(snap, ref.Dir) {
+		return fuse.Status(syscall.ESTALE)
+	}
 	e, err := snap.Lookup(ref)
 	if errors.Is(err, backend.ErrNotFound) && t.pendingAt(ref) != nil {
 		return fuse.ENOENT
@@ -135,6 +138,9 @@ func (t *tree) openWrite(n *node, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Statu
 		return t.status("open", err)
 	}
 	defer snap.Close()
+	if !t.led(snap, ref.Dir) {
+		return fuse.Status(syscall.ESTALE)
+	}
 	e, err := snap.Lookup(ref)
 	pending := errors.Is(err, backend.ErrNotFound) && t.pendingAt(ref) != nil
 	if err != nil && !errors.Is(err, backend.ErrNotFound) {
@@ -142,7 +148,7 @@ func (t *tree) openWrite(n *node, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Statu
 	}
 	switch {
 	case pending:
-		h.create(t.pendingAt(ref).attr, t.provisionalIno())
+		h.create(t.pendingAt(ref).attr, backend.FreeIno())
 		again = true
 	case err != nil && (mine || again):
 		return fuse.ENOENT
@@ -238,7 +244,7 @@ func (s *Server) Create(cancel <-chan struct{}, in *fuse.CreateIn, name string, 
 		return giveUp(t.createEmpty(cancel, in, ref, a, excl, out))
 	}
 	h := t.newWriteHandle(ref, in.Flags, in.Pid)
-	h.create(a, s.provisionalIno())
+	h.create(a, backend.FreeIno())
 	h.excl, h.unreserve = excl, unreserve
 	e = h.entry()
 	s.mu.Lock()
@@ -299,11 +305,4 @@ func (t *tree) createEmpty(cancel <-chan struct{}, in *fuse.CreateIn, ref backen
 		t.Forget(out.NodeId, 1)
 	}
 	return st
-}
-
-func (s *Server) provisionalIno() backend.Ino {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.lastIno++
-	return backend.Ino(provisional | s.lastIno)
 }
