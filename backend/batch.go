@@ -19,15 +19,17 @@ type expectation struct {
 	ref      Ref
 	ino      Ino // of listing: the directory
 	revision Generation
+	attr     *Attr // of attributes
 }
 
 type expectKind uint8
 
 const (
 	expectVersion expectKind = iota
-	expectPresence
+	expectFile
 	expectListing
 	expectUnchanged
+	expectAttributes
 )
 
 type opKind uint8
@@ -76,9 +78,9 @@ func (b *Batch) Expect(ref Ref, ino Ino) {
 	b.expect = append(b.expect, expectation{ref: ref, ino: ino})
 }
 
-// ExpectPresence makes the commit depend on there being something at ref, whatever its version.
-func (b *Batch) ExpectPresence(ref Ref) {
-	b.expect = append(b.expect, expectation{kind: expectPresence, ref: ref})
+// ExpectFile makes the commit depend on there being a file at ref, whatever its version.
+func (b *Batch) ExpectFile(ref Ref) {
+	b.expect = append(b.expect, expectation{kind: expectFile, ref: ref})
 }
 
 // ExpectListing makes the commit depend on directory dir having the names that it had when revision was its entry's revision.

@@ -27,6 +27,18 @@ func (b *Batch) touch(e, was *Entry) { b.ops = append(b.ops, op{kind: opTouch, e
 // reach makes sure that directory dir can be reached from the root.
 func (b *Batch) reach(dir Ino) { b.ops = append(b.ops, op{kind: opReach, ref: Ref{Dir: dir}}) }
 
+// expectAttributes makes the commit depend on directory e standing where it does with the attributes that it has, but for times, which change
+// with what is in it.
+func (b *Batch) expectAttributes(e *Entry) {
+	b.expect = append(b.expect, expectation{kind: expectAttributes, ref: e.Ref, ino: e.Ino, attr: &e.Attr})
+}
+
+// untimed returns c without the times.
+func untimed(c AttrChange) AttrChange {
+	c.Mtime, c.Atime = nil, nil
+	return c
+}
+
 // expectUnchanged makes the commit depend on e standing where it does as it is, attributes included.
 func (b *Batch) expectUnchanged(e *Entry) {
 	b.expect = append(b.expect, expectation{kind: expectUnchanged, ref: e.Ref, ino: e.Ino, revision: e.Revision})

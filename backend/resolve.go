@@ -65,10 +65,14 @@ func (r *resolver) expect(e expectation) error {
 	}
 	ok := have != nil
 	switch e.kind {
+	case expectFile:
+		ok = ok && have.Kind == File
 	case expectListing:
 		ok = ok && have.Revision == e.revision
 	case expectUnchanged:
 		ok = ok && have.Ino == e.ino && have.Revision == e.revision
+	case expectAttributes:
+		ok = ok && have.Ino == e.ino && untimed(difference(*e.attr, have.Attr)).Empty()
 	case expectVersion:
 		ok = ok && have.Ino == e.ino || have == nil && e.ino == 0
 	}

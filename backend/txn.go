@@ -26,16 +26,17 @@ type Txn struct {
 
 	changing sync.Mutex // held through Commit, Publish and Close; before mu
 
-	mu      sync.Mutex            // guards the following; never held while another commit is waited for
-	tree    *btree.BTreeG[placed] // what differs from base; copied for each snapshot, which costs nothing
-	local   Generation            // commits made here
-	lastIno Ino
-	origin  map[Ino]*Entry // the entries of base that were moved or changed
-	closed  bool
-	ended   chan struct{}          // closed with it
-	pins    map[Generation]int     // snapshots and values that are open
-	stages  map[*txnStage]struct{} // taken over and not closed
-	dropped []droppedStage         // those of them that are in no newer snapshot than given, in order
+	mu         sync.Mutex            // guards the following; never held while another commit is waited for
+	tree       *btree.BTreeG[placed] // what differs from base; copied for each snapshot, which costs nothing
+	local      Generation            // commits made here
+	lastIno    Ino
+	origin     map[Ino]*Entry // the entries of base that were moved or changed
+	attributes map[Ino]bool   // directories of which attributes were set
+	closed     bool
+	ended      chan struct{}          // closed with it
+	pins       map[Generation]int     // snapshots and values that are open
+	stages     map[*txnStage]struct{} // taken over and not closed
+	dropped    []droppedStage         // those of them that are in no newer snapshot than given, in order
 }
 
 // placed is what stands at a place.
@@ -63,7 +64,7 @@ func Begin(ctx context.Context, s Store) (*Txn, error) {
 		store: s, base: base, first: txnIno,
 		reads:  reads{version: map[Ref]Ino{}, present: map[Ref]bool{}, listed: map[Ino]Generation{}},
 		tree:   btree.NewBTreeGOptions(before, btree.Options{NoLocks: true}),
-		origin: map[Ino]*Entry{}, ended: make(chan struct{}),
+		origin: map[Ino]*Entry{}, attributes: map[Ino]bool{}, ended: make(chan struct{}),
 		pins: map[Generation]int{}, stages: map[*txnStage]struct{}{},
 	}
 	if outer, ok := s.(*Txn); ok {
@@ -124,6 +125,13 @@ func (t *Txn) commitLocked(ctx context.Context, b *Batch, g Generation) (Committ
 	for _, e := range b.expect {
 		if err := view.noteExpectation(e); err != nil {
 			return Committed{}, err
+		}
+	}
+	for _, o := range b.ops {
+		if o.kind == opSetAttr && o.ref.Dir&aliasIno != aliasIno {
+			if e, err := view.Lookup(o.ref); err == nil && e.Kind == Dir {
+				t.attributes[e.Ino] = true
+			}
 		}
 	}
 	changes, err := Resolve(view, b, g, time.Now().UnixNano(), func() Ino { t.lastIno++; return t.lastIno })
@@ -231,12 +239,8 @@ func (p *publication) place(at placed) {
 		p.dirs = append(p.dirs, e)
 	}
 	if was != nil && e != nil && was.Ino == e.Ino {
-		c := difference(was.Attr, e.Attr)
-		if e.Kind == Dir { // its times change with what is in it
-			c.Mtime, c.Atime = nil, nil
-		}
-		if !c.Empty() {
-			p.expect(at.Ref, was.Ino)
+		p.expectWhole(was)
+		if c := difference(was.Attr, e.Attr); e.Kind != Dir && !c.Empty() || !untimed(c).Empty() {
 			p.b.place(at.Ref, e, was, nil)
 		}
 		return
@@ -249,11 +253,8 @@ func (p *publication) place(at placed) {
 		return
 	case was == nil:
 		p.expect(at.Ref, 0)
-	case was.Kind != Dir:
-		p.expected[at.Ref] = true
-		p.b.expectUnchanged(was) // or a change of mode would be lost
 	default:
-		p.expect(at.Ref, was.Ino)
+		p.expectWhole(was)
 		if p.t.removedLocked(was.Ino) { // whoever made something in it since would lose it
 			p.b.ExpectListing(was.Ino, was.Revision)
 		}
@@ -273,6 +274,22 @@ func (p *publication) place(at placed) {
 	fresh := *e
 	fresh.Ino, fresh.Locator = p.t.outside(e.Ino), nil
 	p.b.place(ref, &fresh, nil, p.t.published(e))
+}
+
+// expectWhole makes the commit depend on was being what it was, attributes included: or another's change of mode would be lost. Of a directory these count
+// if they were set here, or if it was moved; otherwise it has only been touched by what came into it.
+func (p *publication) expectWhole(was *Entry) {
+	p.expected[was.Ref] = true
+	now, _ := p.t.tree.Get(placed{Ref: was.Ref})
+	moved := now.new == nil || now.new.Ino != was.Ino
+	switch {
+	case was.Kind != Dir:
+		p.b.expectUnchanged(was)
+	case p.t.attributes[was.Ino] || moved && !p.t.removedLocked(was.Ino):
+		p.b.expectAttributes(was)
+	default:
+		p.b.Expect(was.Ref, was.Ino)
+	}
 }
 
 func (p *publication) expect(ref Ref, ino Ino) {

@@ -50,7 +50,7 @@ func (r *reads) expect(b *Batch, already map[Ref]bool) {
 		switch {
 		case already[ref] || seen:
 		case there:
-			b.ExpectPresence(ref)
+			b.ExpectFile(ref)
 		default:
 			b.Expect(ref, 0)
 		}
@@ -217,7 +217,7 @@ func (s *txnSnapshot) noteExpectation(e expectation) error {
 	if err != nil && !errors.Is(err, ErrNotFound) {
 		return err
 	}
-	if e.kind != expectPresence {
+	if e.kind != expectFile {
 		s.t.reads.sawVersion(e.ref, have.Ino)
 	}
 	return nil

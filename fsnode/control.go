@@ -33,7 +33,10 @@ type controlKey struct {
 }
 
 // controlHandle is an open control file: its text at the time of the open.
-type controlHandle struct{ text []byte }
+type controlHandle struct {
+	id   uint64
+	text []byte
+}
 
 func isControl(id uint64) bool { return id >= controlNode && id <= snapshotsNode }
 
@@ -124,7 +127,7 @@ func (s *Server) openControl(id uint64, flags uint32, out *fuse.OpenOut) fuse.St
 		fmt.Fprintln(&b, snap.Generation())
 		snap.Close()
 	}
-	out.Fh = s.newHandle(&controlHandle{b.Bytes()})
+	out.Fh = s.newHandle(&controlHandle{id, b.Bytes()})
 	out.OpenFlags = fuse.FOPEN_DIRECT_IO | fuse.FOPEN_NOFLUSH
 	return fuse.OK
 }

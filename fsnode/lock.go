@@ -36,6 +36,10 @@ func (s *Server) lockID(fh uint64) (id, path string, ok bool) {
 		if n := h.t.dirs[h.dir]; n != nil {
 			ref = n.v.e.Ref
 		}
+	case *controlHandle: // storefs txn queues for such a lock: the kernel has none for FUSE directories
+		s.mu.Unlock()
+		name := controlName + "/" + controlNames[h.id-controlNode-1]
+		return name, name, true
 	default:
 		s.mu.Unlock()
 		return "", "", false

@@ -24,40 +24,40 @@ type statusError int
 
 func (e statusError) Error() string { return "exit status " + strconv.Itoa(int(e)) }
 
-// startDaemon runs this command line again as a daemon: a session of its own, no terminal, none of our
-// descriptors. It returns when the daemon's mount answers. If it does not come to that, the daemon has
+// startDaemon runs a command line as a daemon: a session of its own, no terminal, none of our descriptors but
+// readyEnv's 3 and, if given, 4. It returns when the daemon's mount answers. If it does not come to that, the daemon has
 // written why to the standard error that we pass through, and its exit status becomes ours.
-func startDaemon() error {
+func startDaemon(args, env []string, fd4 ...*os.File) (*os.Process, error) {
 	exe, err := os.Executable()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	ready, readyW, err := os.Pipe()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer ready.Close()
 	said, saidW, err := os.Pipe()
 	if err != nil {
 		readyW.Close()
-		return err
+		return nil, err
 	}
 	defer said.Close()
 	// Whatever else the caller has open, a pipe or a lock, is not to be held for as long as the mount lasts.
 	if err := unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil && err != unix.ENOSYS && err != unix.EINVAL {
-		return fmt.Errorf("close_range: %w", err)
+		return nil, fmt.Errorf("close_range: %w", err)
 	}
-	cmd := exec.Command(exe, os.Args[1:]...)
+	cmd := exec.Command(exe, args...)
 	cmd.Args[0] = os.Args[0]
-	cmd.Env = append(os.Environ(), readyEnv+"=3")
+	cmd.Env = append(append(os.Environ(), readyEnv+"=3"), env...)
 	cmd.Stderr = saidW
-	cmd.ExtraFiles = []*os.File{readyW}
+	cmd.ExtraFiles = append([]*os.File{readyW}, fd4...)
 	cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true}
 	err = cmd.Start()
 	readyW.Close()
 	saidW.Close()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	passed := make(chan struct{})
 	go func() {
@@ -70,15 +70,15 @@ func startDaemon() error {
 		case <-passed:
 		case <-time.After(time.Second): // a helper of the daemon holds the pipe
 		}
-		return cmd.Process.Release()
+		return cmd.Process, nil
 	}
 	err = cmd.Wait()
 	<-passed
 	var exit *exec.ExitError
 	if errors.As(err, &exit) && exit.Exited() {
-		return statusError(exit.ExitCode())
+		return nil, statusError(exit.ExitCode())
 	}
-	return fmt.Errorf("the daemon ended before the mount answered: %w", err)
+	return nil, fmt.Errorf("the daemon ended before the mount answered: %w", err)
 }
 
 // parentLink is the daemon's end of the pipe. nil in a process that is no daemon.

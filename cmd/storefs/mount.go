@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/storefs/storefs/backend"
 	"github.com/storefs/storefs/backend/filestore"
 	"github.com/storefs/storefs/fsnode"
 	"github.com/storefs/storefs/lockmgr"
@@ -56,7 +57,11 @@ Options of -o:
 				return err
 			}
 			if _, isDaemon := os.LookupEnv(readyEnv); !foreground && !debug && !isDaemon {
-				return startDaemon()
+				daemon, err := startDaemon(os.Args[1:], nil)
+				if err != nil {
+					return err
+				}
+				return daemon.Release()
 			}
 			return serve(args[0], args[1], o, debug)
 		}),
@@ -74,6 +79,7 @@ func serve(storeArg, pointArg string, o mountOptions, debug bool) (err error) {
 	sigs := make(chan os.Signal, 1)
 	signal.Notify(sigs, unix.SIGTERM, unix.SIGINT, unix.SIGHUP)
 	parent := openParent()
+	_, fixed := os.LookupEnv(fixedEnv)
 
 	dir, err := resolve(storeArg)
 	if err != nil {
@@ -99,7 +105,17 @@ func serve(storeArg, pointArg string, o mountOptions, debug bool) (err error) {
 	}()
 	locks := lockmgr.NewKeys(filepath.Join(dir, "locks"), o.lockTimeout)
 	defer locks.Close()
-	srv, err := mountNow(st, point, dir, o, locks, debug)
+	shown := backend.Store(st)
+	if fixed {
+		s, err := st.Snapshot(context.Background())
+		if err != nil {
+			return fmt.Errorf("%s: %w", storeArg, err)
+		}
+		defer s.Close()
+		shown = backend.Fixed(s)
+	}
+	defer watchOwner(point, sigs)()
+	srv, err := mountNow(shown, point, dir, o, locks, debug)
 	if err != nil {
 		return fmt.Errorf("%s: %w", pointArg, err)
 	}
@@ -165,7 +181,7 @@ func openForMount(arg, dir string, o mountOptions) (st *filestore.Store, undo fu
 }
 
 // mountNow mounts. What fusermount3 says becomes part of the error: go-fuse lets it write to our standard error.
-func mountNow(st *filestore.Store, point, dir string, o mountOptions, locks *lockmgr.Keys, debug bool) (*fsnode.Server, error) {
+func mountNow(st backend.Store, point, dir string, o mountOptions, locks *lockmgr.Keys, debug bool) (*fsnode.Server, error) {
 	stderr := os.Stderr
 	fo := &fsnode.Options{
 		ReadOnly: o.readOnly, AllowOther: o.allowOther, NoXattr: o.noXattr, Strict: o.strict,

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// tree tells one state of a folder from another.
+// tree tells one state of a folder from another. Who held a store's lock last is no part of it.
 func tree(t *testing.T, dir string) string {
 	t.Helper()
 	h := sha256.New()
@@ -19,7 +19,7 @@ func tree(t *testing.T, dir string) string {
 			return err
 		}
 		fmt.Fprintln(h, path, d.Type())
-		if d.Type().IsRegular() {
+		if d.Type().IsRegular() && d.Name() != "lock" {
 			b, err := os.ReadFile(path)
 			if err != nil {
 				return err
@@ -38,7 +38,7 @@ func TestMountRefuses(t *testing.T) {
 	must(t, os.Mkdir(good.dir+"/first", 0o755))
 	good.mountAt(good.dir + "/first")
 	write(t, good.dir+"/first/k", "v")
-	good.sh(`$BIN umount ` + good.dir + `/first`)
+	good.must("umount", good.run(binary, "umount", good.dir+"/first"))
 	for _, c := range []struct{ name, prepare, store, point, says string }{
 		{"store is a file", `echo x > store`, "store", "m", "store"},
 		{"store is a device", `true`, "/dev/null", "m", "/dev/null"},
@@ -46,7 +46,6 @@ func TestMountRefuses(t *testing.T) {
 		{"folder with a file named HEAD", `mkdir store; echo x > store/HEAD`, "store", "m", "store"},
 		{"git repository", `git init -q --bare store`, "store", "m", "store"},
 		{"store below a file", `echo x > f`, "f/store", "m", "f/store"},
-		{"store below nothing", `true`, "no/such/store", "m", "no/such/store"},
 		{"truncated HEAD", `cp -r $GOOD store; rm -f store/HEAD.*; truncate -s 100 store/HEAD`, "store", "m", "store"},
 		{"empty HEAD", `cp -r $GOOD store; rm -f store/HEAD.*; : > store/HEAD`, "store", "m", "store"},
 		{"no HEAD", `cp -r $GOOD store; rm -f store/HEAD*; ls store | grep -q .`, "store", "m", "store"},
@@ -114,7 +113,7 @@ func TestNewerVersionIsRefused(t *testing.T) {
 	must(t, os.Mkdir(w.dir+"/m", 0o755))
 	w.mountAt(w.dir + "/m")
 	write(t, w.dir+"/m/k", "v")
-	w.sh(`$BIN umount ` + w.dir + `/m`)
+	w.must("umount", w.run(binary, "umount", w.dir+"/m"))
 	spares, _ := filepath.Glob(w.store + "/HEAD.*")
 	kept := map[string]string{}
 	for _, s := range append(spares, w.store+"/HEAD") {
@@ -174,5 +173,5 @@ func TestDoubleMountIsRefused(t *testing.T) {
 	if won != 1 {
 		t.Errorf("%d of 4 mounts at once succeeded", won)
 	}
-	w.sh(`$BIN umount ` + w.dir + `/race`)
+	w.must("umount", w.run(binary, "umount", w.dir+"/race"))
 }

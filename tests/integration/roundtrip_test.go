@@ -86,7 +86,7 @@ func TestRoundTrips(t *testing.T) {
 			{"new key", func() { os.Remove(m + "/new") }, func() { overwrite(t, m+"/new", unix.O_CREAT) }, 4},
 			{"stat after an overwrite", func() { overwrite(t, k, 0) }, func() { statIn(t, k) }, 1},
 			{"chmod", func() { statIn(t, k) }, func() { must(t, os.Chmod(k, 0o600)) }, 1},
-			{"rename", func() { statIn(t, k); os.Remove(m + "/r") }, func() { must(t, os.Rename(k, m+"/r")) }, 2},
+			{"rename", func() { statIn(t, k); os.Remove(m + "/r") }, func() { must(t, unix.Rename(k, m+"/r")) }, 2},
 			{"unlink", func() { statIn(t, m+"/r") }, func() { must(t, os.Remove(m+"/r")) }, 1},
 			{"mkdir", func() {}, func() { must(t, os.Mkdir(m+"/d", 0o755)) }, 2},
 		} {
