@@ -57,8 +57,10 @@ func (t *tree) openRead(n *node, tid uint32, out *fuse.OpenOut) fuse.Status {
 		return fuse.Status(syscall.ESTALE)
 	}
 	e, err := snap.Lookup(ref)
-	if errors.Is(err, backend.ErrNotFound) && t.pendingAt(ref) != nil {
-		return fuse.ENOENT
+	if errors.Is(err, backend.ErrNotFound) {
+		if w := t.pendingAt(ref); w != nil {
+			return t.openStaged(w, n, tid, out)
+		}
 	}
 	if err != nil && !errors.Is(err, backend.ErrNotFound) {
 		return t.status("open "+ref.Name, err)
@@ -99,6 +101,16 @@ func (t *tree) openRead(n *node, tid uint32, out *fuse.OpenOut) fuse.Status {
 	t.stats.direct.Add(1)
 	h.direct = true
 	t.opened(h, out)
+	return fuse.OK
+}
+
+// openStaged opens a key that is being created, and was never published, for reading. It exists for those who have it open: they see what
+// is staged.
+func (t *tree) openStaged(w *writeHandle, n *node, tid uint32, out *fuse.OpenOut) fuse.Status {
+	if !w.openBy(tid) || !w.share() {
+		return fuse.ENOENT
+	}
+	t.opened(&readHandle{t: t, node: n, value: staged{w}, direct: true}, out)
 	return fuse.OK
 }
 
