@@ -20,10 +20,11 @@ import (
 )
 
 var (
-	_ backend.Store    = (*Store)(nil)
-	_ backend.Reserver = (*Store)(nil)
-	_ backend.Spacer   = (*Store)(nil)
-	_ backend.Counter  = (*Store)(nil)
+	_ backend.Store       = (*Store)(nil)
+	_ backend.Reserver    = (*Store)(nil)
+	_ backend.Spacer      = (*Store)(nil)
+	_ backend.Counter     = (*Store)(nil)
+	_ backend.Snapshotter = (*Store)(nil)
 )
 
 // Store is a store in a directory. Lock order: life, syncMu, the commit lock, mu; nothing is waited for under mu.
@@ -56,6 +57,8 @@ type Store struct {
 	spareNames []string
 	scratch    []byte
 	vbuf       []byte
+
+	removed atomic.Bool // a snapshot was removed here
 
 	count struct{ commits, spares, spills, merges, syncs atomic.Uint64 }
 
@@ -227,8 +230,7 @@ func (s *Store) look() (content, error) {
 			head = true
 		case isSpare(n):
 			spare = true
-		case n == "lock" || n == "durable" || n == "index" || n == "data" || n == "tmp":
-		default:
+		case !ours(n):
 			foreign = n
 		}
 	}
@@ -240,7 +242,7 @@ func (s *Store) look() (content, error) {
 	case spare && s.spareGeneration():
 		return hasStore, nil
 	}
-	for _, d := range []string{"index", "data"} {
+	for _, d := range []string{"index", "data", "snapshots"} {
 		if n, err := readNames(filepath.Join(s.dir, d)); err == nil && len(n) > 0 {
 			return hasStore, nil // without a HEAD: damaged, and not to be made anew
 		}
