@@ -143,7 +143,7 @@ func (s *Server) GetAttr(cancel <-chan struct{}, in *fuse.GetAttrIn, out *fuse.A
 		return fuse.Status(syscall.ESTALE)
 	}
 	s.mu.Lock()
-	w, tainted, e, gone := n.writer, n.tainted, n.v.e, n.v.gone
+	w, tainted, e, gone := n.writingLocked(), n.tainted, n.v.e, n.v.gone
 	s.mu.Unlock()
 	if in.Flags()&fuse.FUSE_GETATTR_FH != 0 {
 		if h, ok := s.handle(in.Fh()).(*writeHandle); ok {
@@ -220,7 +220,7 @@ func (s *Server) SetAttr(cancel <-chan struct{}, in *fuse.SetAttrIn, out *fuse.A
 	ctx, stop := s.request(cancel)
 	defer stop()
 	s.mu.Lock()
-	w := n.writer
+	w := n.writingLocked()
 	s.mu.Unlock()
 	if fh, ok := in.GetFh(); ok {
 		if h, ok := s.handle(fh).(*writeHandle); ok {

@@ -79,7 +79,7 @@ func (t *tree) newAttr(h *fuse.InHeader, dir backend.Ino, mode uint32, isDir boo
 	a := backend.Attr{Mode: mode & 0o7777, UID: h.Uid, GID: h.Gid}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if n := t.dirs[dir]; n != nil && n.v.e.Mode&syscall.S_ISGID != 0 {
+	if n := t.dirNodeLocked(dir); n != nil && n.v.e.Mode&syscall.S_ISGID != 0 {
 		a.GID = n.v.e.GID
 		if isDir {
 			a.Mode |= syscall.S_ISGID

@@ -182,7 +182,7 @@ func (t *tree) bindListed(e *backend.Entry) *node {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	v := t.versionLocked(e)
-	if v.cur == nil || v.cur.tainted {
+	if v.cur == nil || v.cur.tainted || elsewhere(v, e, t.root) {
 		v.cur = t.newNodeLocked(v)
 	}
 	t.holdLocked(v.cur)

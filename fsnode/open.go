@@ -176,7 +176,7 @@ func (t *tree) openWrite(n *node, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Statu
 		}
 	}
 	t.mu.Lock()
-	busy := n.readers > 0 || n.writer != nil && !n.writer.finished || n.reservedFor(false, tid) || n.reservedFor(true, tid)
+	busy := n.readers > 0 || n.writingLocked() != nil || n.reservedFor(false, tid) || n.reservedFor(true, tid)
 	if busy && !mine && !again {
 		t.mu.Unlock()
 		h.free()
@@ -199,7 +199,7 @@ func (t *tree) writingLocked(h *writeHandle, n *node, out *fuse.OpenOut) {
 	out.Fh = t.lastHandle
 	out.OpenFlags = fuse.FOPEN_DIRECT_IO
 	h.node = n
-	if n.writer == nil || n.writer.finished {
+	if n.writingLocked() == nil {
 		n.writer = h
 	}
 	n.tainted = true

@@ -13,7 +13,7 @@ func (t *tree) led(snap backend.Snapshot, dir backend.Ino) bool {
 	var passed []*node
 	for d := dir; d != backend.RootIno; {
 		t.mu.Lock()
-		n := t.dirs[d]
+		n := t.dirNodeLocked(d)
 		if n == nil || n.placed == gen {
 			t.mu.Unlock()
 			break
@@ -61,7 +61,7 @@ func (t *tree) ledNow(dir backend.Ino) bool {
 // movedLocked notes where the kernel knows a directory after a rename that it asked for.
 func (t *tree) movedLocked(e *backend.Entry) {
 	if e != nil && e.Kind == backend.Dir {
-		if n := t.dirs[e.Ino]; n != nil {
+		if n := t.dirNodeLocked(e.Ino); n != nil {
 			n.at = e.Ref
 		}
 	}

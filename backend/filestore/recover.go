@@ -108,6 +108,9 @@ func (s *Store) recover() error {
 			return c.err // a newer format, or not readable now: not for us to pass over
 		}
 	}
+	if errors.Is(why, os.ErrNotExist) {
+		why = &backend.CorruptError{Path: filepath.Join(s.dir, "HEAD"), Reason: "it is gone, and so is every generation"}
+	}
 	return why
 }
 
