@@ -468,7 +468,10 @@ func TestTxnStages(t *testing.T) {
 
 // A transaction of many keys takes time in proportion to them.
 func TestTxnOfManyKeys(t *testing.T) {
-	const n = 20_000
+	n := 20_000
+	if testing.Short() {
+		n = 4000
+	}
 	m := backend.NewMemory()
 	txn := begin(t, m)
 	started := time.Now()
@@ -513,7 +516,7 @@ func TestTxnOfManyKeys(t *testing.T) {
 		t.Errorf("%d changes, want %d", len(done.Changes), want)
 	}
 	t.Logf("staged in %v, published in %v", staged, time.Since(started)-staged)
-	if d := time.Since(started); d > 20*time.Second { // 0.4 s here; 30 times that if it were quadratic
+	if d := time.Since(started); d > 20*time.Second { // about 2 s on a busy machine
 		t.Errorf("took %v", d)
 	}
 }

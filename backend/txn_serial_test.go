@@ -13,9 +13,9 @@ import (
 // TestTxnIsSerializable interleaves the steps of a transaction with those of others, at random. If it can be published, then all of its steps must
 // see and do the same when done after the others, on a second store; if not, nothing must have changed.
 func TestTxnIsSerializable(t *testing.T) {
-	n := uint64(4000)
+	n := uint64(1500)
 	if testing.Short() {
-		n = 1000
+		n = 500
 	}
 	published, conflicts := 0, 0
 	for seed := range n {
