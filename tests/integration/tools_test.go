@@ -29,7 +29,7 @@ files() { # a tree of all kinds, in a new folder $1
 	echo 'ünï' > "$1/name with spaces/$(printf 'n\303\244me\n2')"
 	ln -s ../small "$1/dir/link"; ln -s nowhere "$1/dangling"
 	chmod 600 "$1/small"; chmod 755 "$1/dir/deep/f1"; chmod 2750 "$1/empty"
-	touch -d '2001-02-03 04:05:06.789' "$1/small"; touch -h -d 2002-02-02 "$1/dangling"
+	touch -d '2001-02-03 04:05:06.789' "$1/small"; touch -h -d 2002-02-02 "$1/dangling" "$1/dir/link"
 }
 O=$N/$D W=$W/$D D=$M/$D
 mkdir "$D" "$W"; cd "$D"

@@ -75,7 +75,7 @@ func newWebServer(t *testing.T) *webServer {
 // start returns when the server answers.
 func (s *webServer) start(t *testing.T) {
 	t.Helper()
-	cmd := exec.Command("timeout", "-k", "5", "170", "apache2", "-f", s.dir+"/conf", "-DFOREGROUND") // outlives no test that crashed
+	cmd := exec.Command("timeout", "-k", "5", "300", "apache2", "-f", s.dir+"/conf", "-DFOREGROUND") // outlives no test that crashed
 	cmd.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "LC_ALL=C.UTF-8"}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
@@ -292,7 +292,7 @@ func (s *webServer) retrieved(t *testing.T, id string) string {
 func (s *webServer) compare(t *testing.T, n int, post, cookie []string) {
 	rounds := 1
 	if long {
-		rounds, n = 5, 300
+		rounds, n = 5, 40
 	}
 	var all []float64
 	for _, c := range []struct {
