@@ -17,7 +17,7 @@ type tool struct {
 
 // preamble are words for the scripts. same A B compares trees: content, types, modes, owners, times of files, targets.
 const preamble = `set -eEuo pipefail
-trap 'echo "line $LINENO: ${BASH_COMMAND%%$'\n'*}" >&2' ERR
+trap 'printf "line %s: %.100s\n" "$LINENO" "$BASH_COMMAND" >&2' ERR
 is() { [ "$1" = "$2" ] || { echo "<$1> is not <$2>" >&2; exit 1; }; }
 fails() { ! "$@" 2> "$W/stderr" || { echo "worked: $*" >&2; exit 1; }; }
 tree() { ( cd "$1" && find . -mindepth 1 \( -type d -printf '%P %y %m %U:%G\n' -o -printf '%P %y %m %U:%G %T@ %l\n' \) | sort ); }
