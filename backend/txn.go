@@ -264,8 +264,8 @@ func (p *publication) place(at placed) {
 		p.b.place(ref, nil, nil, nil)
 		return
 	}
-	if !p.t.made(e.Ino) {
-		p.b.place(ref, e, p.t.origin[e.Ino], nil)
+	if from := p.t.origin[e.Ino]; from != nil && !p.t.made(e.Ino) {
+		p.b.place(ref, e, from, nil)
 		if e.Kind == Dir {
 			p.moved = append(p.moved, e.Ino)
 		}

@@ -132,7 +132,9 @@ func both(t *testing.T, rt *rapid.T, x, y backend.Store, clock int64) {
 				b.Put(at(q), s, &attr, c)
 			})
 		case "mkdir":
-			add(func(b *backend.Batch, at func(string) backend.Ref, _ func(string) backend.Stage) { b.Mkdir(at(p), attr) })
+			add(func(b *backend.Batch, at func(string) backend.Ref, _ func(string) backend.Stage) {
+				b.Mkdir(at(p), attr)
+			})
 		case "fill":
 			add(func(b *backend.Batch, at func(string) backend.Ref, stage func(string) backend.Stage) {
 				d := b.Mkdir(at(p), attr)

@@ -3,77 +3,116 @@ package backend_test
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"testing"
 
 	"github.com/storefs/storefs/backend"
-	"pgregory.net/rapid"
 )
 
-// TestTxnIsSerializable interleaves the steps of a transaction with those of others. If it can be published, then all of its steps must see and do
-// the same when done after the others, on a second store; if not, nothing must have changed.
+// TestTxnIsSerializable interleaves the steps of a transaction with those of others, at random. If it can be published, then all of its steps must
+// see and do the same when done after the others, on a second store; if not, nothing must have changed.
 func TestTxnIsSerializable(t *testing.T) {
+	n := uint64(1500)
+	if testing.Short() {
+		n = 500
+	}
 	published, conflicts := 0, 0
-	rapid.Check(t, func(rt *rapid.T) {
-		a, b := backend.NewMemory(), backend.NewMemory()
-		clock := int64(1000)
-		outside := func() {
-			clock++
-			s := drawStep(rt, clock)
-			if x, y := s.do(t, rt, a), s.do(t, rt, b); x != y {
-				rt.Fatalf("%+v: %s and %s", s, x, y)
-			}
-		}
-		for range rapid.IntRange(3, 10).Draw(rt, "before") {
-			outside()
-		}
-		counted := &countingStore{Store: a}
-		txn := beginIn(t, rt, counted)
-		var steps []pathStep
-		var saw []string
-		for range rapid.IntRange(1, 8).Draw(rt, "steps") {
-			if rapid.IntRange(0, 2).Draw(rt, "who") == 0 {
-				outside()
-				continue
-			}
-			clock++
-			s := drawStep(rt, clock)
-			steps, saw = append(steps, s), append(saw, s.do(t, rt, txn))
-		}
-		done, err := txn.Publish(t.Context())
-		switch {
-		case errors.Is(err, backend.ErrConflict):
-			conflicts++
-			if x, y := names(t, rt, a), names(t, rt, b); x != y {
-				rt.Fatalf("a conflict left\n%sof\n%s", x, y)
-			}
-			if err := txn.Close(); err != nil {
-				rt.Fatal(err)
-			}
-		case err != nil:
-			rt.Fatal(err)
-		default:
+	for seed := range n {
+		h := &history{T: t, seed: seed, r: rand.New(rand.NewPCG(seed, 2)), a: backend.NewMemory(), b: backend.NewMemory()}
+		if h.run() {
 			published++
-			if len(done.Changes) == 0 {
-				break // it read at the generation it began with
-			}
-			for i, s := range steps {
-				if again := s.do(t, rt, b); again != saw[i] {
-					rt.Fatalf("step %d, %+v, saw %s, and afterwards %s", i, s, saw[i], again)
-				}
-			}
-			if x, y := names(t, rt, a), names(t, rt, b); x != y {
-				rt.Fatalf("published is\n%sinstead of\n%s", x, y)
-			}
+		} else {
+			conflicts++
 		}
-		if s := counted.open(); s != "" {
-			rt.Fatal(s)
-		}
-	})
+	}
 	t.Logf("%d published, %d in conflict", published, conflicts)
 	if published < conflicts/20 || conflicts < published/20 {
-		t.Errorf("%d published, %d in conflict", published, conflicts)
+		t.Error("one of the two is too rare")
 	}
+}
+
+// history is a transaction on a, among other steps that are done to b too.
+type history struct {
+	*testing.T
+	seed uint64
+	r    *rand.Rand
+	a, b *backend.Memory
+	at   int64
+	log  strings.Builder
+}
+
+// Fatal tells the steps.
+func (h *history) Fatal(args ...any) {
+	h.Helper()
+	h.T.Fatalf("seed %d:\n%s%s", h.seed, h.log.String(), fmt.Sprint(args...))
+}
+
+func (h *history) draw() pathStep {
+	h.at++
+	return drawStep(h.r, h.at)
+}
+
+func (h *history) outside() {
+	s := h.draw()
+	x, y := s.do(h, h.a), s.do(h, h.b)
+	fmt.Fprintf(&h.log, "outside  %+v: %s\n", s, x)
+	if x != y {
+		h.Fatal("on the second store ", y)
+	}
+}
+
+// run says whether the transaction was published.
+func (h *history) run() bool {
+	for range 3 + h.r.IntN(20) {
+		h.outside()
+	}
+	counted := &countingStore{Store: h.a}
+	txn, err := backend.Begin(h.Context(), counted)
+	if err != nil {
+		h.Fatal(err)
+	}
+	defer func() {
+		if s := counted.open(); s != "" {
+			h.Fatal(s)
+		}
+	}()
+	var steps []pathStep
+	var saw []string
+	for range 2 + h.r.IntN(10) {
+		if h.r.IntN(3) == 0 {
+			h.outside()
+			continue
+		}
+		s := h.draw()
+		steps, saw = append(steps, s), append(saw, s.do(h, txn))
+		fmt.Fprintf(&h.log, "inside   %+v: %s\n", s, saw[len(saw)-1])
+	}
+	done, err := txn.Publish(h.Context())
+	if errors.Is(err, backend.ErrConflict) {
+		if x, y := names(h, h.a), names(h, h.b); x != y {
+			h.Fatal("a conflict left\n", x, "of\n", y)
+		}
+		if err := txn.Close(); err != nil {
+			h.Fatal(err)
+		}
+		return false
+	}
+	if err != nil {
+		h.Fatal(err)
+	}
+	if len(done.Changes) == 0 {
+		return true // it read at the generation it began with
+	}
+	for i, s := range steps {
+		if again := s.do(h, h.b); again != saw[i] {
+			h.Fatal(fmt.Sprintf("step %d, %+v, saw %s, and afterwards %s", i, s, saw[i], again))
+		}
+	}
+	if x, y := names(h, h.a), names(h, h.b); x != y {
+		h.Fatal("published is\n", x, "instead of\n", y)
+	}
+	return true
 }
 
 // pathStep is an operation on paths with what it tells.
@@ -87,22 +126,21 @@ type pathStep struct {
 
 func (s pathStep) writes() bool { return s.op != "read" && s.op != "stat" && s.op != "list" }
 
-func drawStep(rt *rapid.T, clock int64) pathStep {
-	paths := rapid.SampledFrom([]string{"a", "b", "d", "e", "d/a", "d/b", "e/a", "d/e", "d/e/a", "e/d", "e/d/a"})
+func drawStep(r *rand.Rand, clock int64) pathStep {
+	one := func(of ...string) string { return of[r.IntN(len(of))] }
+	path := func() string { return one("a", "b", "d", "e", "d/a", "d/b", "e/a", "d/e", "d/e/a", "e/d", "e/d/a") }
 	return pathStep{
-		op: rapid.SampledFrom([]string{"put", "put", "append", "mkdir", "mkdir", "symlink", "remove", "rmdir", "rename", "rename", "chmod", "xattr",
-			"read", "read", "stat", "list"}).Draw(rt, "op"),
-		p: paths.Draw(rt, "at"), q: paths.Draw(rt, "to"), clock: clock,
-		mode:  rapid.Uint32Range(0, 7).Draw(rt, "mode"),
-		flags: rapid.SampledFrom([]backend.RenameFlags{0, 0, backend.NoReplace, backend.Exchange}).Draw(rt, "flags"),
+		op: one("put", "put", "append", "mkdir", "mkdir", "symlink", "remove", "rmdir", "rename", "rename", "chmod", "xattr", "read", "read", "stat", "list"),
+		p:  path(), q: path(), clock: clock, mode: r.Uint32N(8),
+		flags: []backend.RenameFlags{0, 0, backend.NoReplace, backend.Exchange}[r.IntN(4)],
 	}
 }
 
 // do does the step in s, and returns what it tells.
-func (s pathStep) do(t testing.TB, rt *rapid.T, st backend.Store) string {
-	snap, err := st.Snapshot(t.Context())
+func (s pathStep) do(h *history, st backend.Store) string {
+	snap, err := st.Snapshot(h.Context())
 	if err != nil {
-		rt.Fatal(err)
+		h.Fatal(err)
 	}
 	defer snap.Close()
 	p, err := refAt(snap, s.p)
@@ -114,7 +152,7 @@ func (s pathStep) do(t testing.TB, rt *rapid.T, st backend.Store) string {
 		return "! no directory"
 	}
 	if !s.writes() {
-		return s.look(rt, snap, p)
+		return s.look(h, snap, p)
 	}
 	b := &backend.Batch{Time: s.clock}
 	attr := backend.Attr{Mode: s.mode, Mtime: s.clock, Atime: s.clock}
@@ -125,7 +163,7 @@ func (s pathStep) do(t testing.TB, rt *rapid.T, st backend.Store) string {
 			_, err = fmt.Fprint(stageWriter{stage}, s.clock, ";")
 		}
 		if err != nil {
-			rt.Fatal(err)
+			h.Fatal(err)
 		}
 		defer stage.Close()
 		if s.op == "put" {
@@ -148,34 +186,34 @@ func (s pathStep) do(t testing.TB, rt *rapid.T, st backend.Store) string {
 	case "xattr":
 		b.SetAttr(p, backend.AttrChange{SetXattr: map[string]string{fmt.Sprint("user.", s.mode%2): fmt.Sprint(s.clock)}})
 	}
-	_, err = st.Commit(t.Context(), b)
+	_, err = st.Commit(h.Context(), b)
 	for _, e := range []error{backend.ErrNotFound, backend.ErrExists, backend.ErrNotEmpty, backend.ErrIsDir, backend.ErrNotDir, backend.ErrInvalid} {
 		if errors.Is(err, e) {
 			return "! " + e.Error()
 		}
 	}
 	if err != nil {
-		rt.Fatal(err)
+		h.Fatal(err)
 	}
 	return "done"
 }
 
-func (s pathStep) look(rt *rapid.T, snap backend.Snapshot, p backend.Ref) string {
+func (s pathStep) look(h *history, snap backend.Snapshot, p backend.Ref) string {
 	e, err := snap.Lookup(p)
 	switch {
 	case errors.Is(err, backend.ErrNotFound):
 		return "! none"
 	case err != nil:
-		rt.Fatal(err)
+		h.Fatal(err)
 	case s.op == "read" && e.Kind == backend.File:
-		return content(rt, snap, e)
+		return content(h, snap, e)
 	case s.op == "read" && e.Kind == backend.Symlink:
 		return e.Target
 	case s.op == "list":
 		var names []string
 		for c, err := range snap.List(e.Ino, "") {
 			if err != nil {
-				rt.Fatal(err)
+				h.Fatal(err)
 			}
 			names = append(names, c.Name)
 		}
@@ -189,10 +227,10 @@ type stageWriter struct{ s backend.Stage }
 func (w stageWriter) Write(p []byte) (int, error) { return w.s.WriteAt(p, w.s.Size()) }
 
 // names returns what is in s but for times of directories and of status.
-func names(t testing.TB, rt *rapid.T, s backend.Store) string {
-	snap, err := s.Snapshot(t.Context())
+func names(h *history, s backend.Store) string {
+	snap, err := s.Snapshot(h.Context())
 	if err != nil {
-		rt.Fatal(err)
+		h.Fatal(err)
 	}
 	defer snap.Close()
 	var out strings.Builder
@@ -200,11 +238,11 @@ func names(t testing.TB, rt *rapid.T, s backend.Store) string {
 	show = func(dir backend.Ino, path string) {
 		for e, err := range snap.List(dir, "") {
 			if err != nil {
-				rt.Fatal(err)
+				h.Fatal(err)
 			}
 			fmt.Fprintf(&out, "%s%s %d %o %v %s", path, e.Name, e.Kind, e.Mode, e.Xattrs, e.Target)
 			if e.Kind == backend.File {
-				fmt.Fprintf(&out, " %d %q", e.Mtime, content(rt, snap, e))
+				fmt.Fprintf(&out, " %d %q", e.Mtime, content(h, snap, e))
 			}
 			out.WriteByte('\n')
 			if e.Kind == backend.Dir {

@@ -63,6 +63,7 @@ func (t *tree) answer(out *fuse.EntryOut, n *node) {
 		out.SetAttrTimeout(0)
 	}
 	n.tellLocked(e.Ino, out.AttrTimeout() > 0)
+	t.movedLocked(&e)
 	t.mu.Unlock()
 }
 
@@ -85,6 +86,9 @@ func (s *Server) Lookup(cancel <-chan struct{}, h *fuse.InHeader, name string, o
 		return s.status("lookup", err)
 	}
 	defer snap.Close()
+	if !t.led(snap, dir) {
+		return fuse.Status(syscall.ESTALE)
+	}
 	e, err := snap.Lookup(ref)
 	if errors.Is(err, backend.ErrNotFound) {
 		if st, ok := t.lookupPending(ref, h.Pid, out); ok {
@@ -139,7 +143,7 @@ func (s *Server) GetAttr(cancel <-chan struct{}, in *fuse.GetAttrIn, out *fuse.A
 		return fuse.Status(syscall.ESTALE)
 	}
 	s.mu.Lock()
-	w, tainted, e, gone := n.writer, n.tainted, n.v.e, n.v.gone
+	w, tainted, e, gone := n.writingLocked(), n.tainted, n.v.e, n.v.gone
 	s.mu.Unlock()
 	if in.Flags()&fuse.FUSE_GETATTR_FH != 0 {
 		if h, ok := s.handle(in.Fh()).(*writeHandle); ok {
@@ -216,7 +220,7 @@ func (s *Server) SetAttr(cancel <-chan struct{}, in *fuse.SetAttrIn, out *fuse.A
 	ctx, stop := s.request(cancel)
 	defer stop()
 	s.mu.Lock()
-	w := n.writer
+	w := n.writingLocked()
 	s.mu.Unlock()
 	if fh, ok := in.GetFh(); ok {
 		if h, ok := s.handle(fh).(*writeHandle); ok {

@@ -68,6 +68,9 @@ func (s *Server) place(id uint64, name string) (*tree, backend.Ref, fuse.Status)
 	case len(name) > backend.MaxName:
 		return nil, backend.Ref{}, fuse.Status(syscall.ENAMETOOLONG)
 	}
+	if !t.ledNow(dir) {
+		return nil, backend.Ref{}, fuse.Status(syscall.ESTALE)
+	}
 	return t, backend.Ref{Dir: dir, Name: name}, fuse.OK
 }
 
@@ -76,7 +79,7 @@ func (t *tree) newAttr(h *fuse.InHeader, dir backend.Ino, mode uint32, isDir boo
 	a := backend.Attr{Mode: mode & 0o7777, UID: h.Uid, GID: h.Gid}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if n := t.dirs[dir]; n != nil && n.v.e.Mode&syscall.S_ISGID != 0 {
+	if n := t.dirNodeLocked(dir); n != nil && n.v.e.Mode&syscall.S_ISGID != 0 {
 		a.GID = n.v.e.GID
 		if isDir {
 			a.Mode |= syscall.S_ISGID
@@ -141,11 +144,15 @@ func (s *Server) Readlink(cancel <-chan struct{}, h *fuse.InHeader) ([]byte, fus
 		return nil, fuse.Status(syscall.ESTALE)
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if n.v.e.Kind != backend.Symlink {
+	e, gone := n.v.e, n.v.gone
+	s.mu.Unlock()
+	if e.Kind != backend.Symlink {
 		return nil, fuse.EINVAL
 	}
-	return []byte(n.v.e.Target), fuse.OK
+	if now, err := n.t.entry(e.Ref); !gone && (err != nil || now.Ino != e.Ino) {
+		return nil, fuse.Status(syscall.ESTALE) // something else stands there
+	}
+	return []byte(e.Target), fuse.OK
 }
 
 // Mknod makes an empty file; there are no device nodes here.
@@ -254,7 +261,7 @@ func (s *Server) Rename(cancel <-chan struct{}, in *fuse.RenameIn, oldName, newN
 	defer s.names.Unlock()
 	var b backend.Batch
 	b.Rename(from, to, flags)
-	_, err := t.commit(ctx, &b)
+	done, err := t.commit(ctx, &b)
 	if errors.Is(err, backend.ErrNotFound) && t.pendingAt(from) != nil && flags&backend.Exchange == 0 {
 		err = t.renamePending(from, to, flags)
 	}
@@ -262,6 +269,11 @@ func (s *Server) Rename(cancel <-chan struct{}, in *fuse.RenameIn, oldName, newN
 		return s.status("rename "+oldName, err)
 	}
 	t.moveWriters(from, to, flags)
+	t.mu.Lock()
+	for _, c := range done.Changes {
+		t.movedLocked(c.New)
+	}
+	t.mu.Unlock()
 	return fuse.OK
 }
 

@@ -37,6 +37,9 @@ func (s *Server) OpenDir(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.Open
 		if h.t, h.dir = s.dirOf(in.NodeId); h.dir == 0 {
 			return fuse.Status(syscall.ESTALE)
 		}
+		if !h.t.ledNow(h.dir) {
+			return fuse.Status(syscall.ESTALE)
+		}
 		if err := h.rewind(); err != nil {
 			return s.status("opendir", err)
 		}
@@ -179,7 +182,7 @@ func (t *tree) bindListed(e *backend.Entry) *node {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	v := t.versionLocked(e)
-	if v.cur == nil || v.cur.tainted {
+	if v.cur == nil || v.cur.tainted || elsewhere(v, e, t.root) {
 		v.cur = t.newNodeLocked(v)
 	}
 	t.holdLocked(v.cur)

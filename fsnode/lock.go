@@ -33,7 +33,7 @@ func (s *Server) lockID(fh uint64) (id, path string, ok bool) {
 			name := fmt.Sprintf("%s/%d", controlName, h.node)
 			return name, name, true
 		}
-		if n := h.t.dirs[h.dir]; n != nil {
+		if n := h.t.dirNodeLocked(h.dir); n != nil {
 			ref = n.v.e.Ref
 		}
 	case *controlHandle: // storefs txn queues for such a lock: the kernel has none for FUSE directories

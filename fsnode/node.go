@@ -19,6 +19,8 @@ type node struct {
 	readers  int                    // open read handles
 	writer   *writeHandle           // the handle that is open for writing
 	reserved map[uint32]reservation // by the thread that was refused and will open it
+	at       backend.Ref            // of a directory: where the kernel thinks that it stands
+	placed   backend.Generation     // of a directory: when that was last found to be so
 	told     []uint64               // the inode numbers that the kernel may show for it
 	kept     bool                   // the kernel was told to keep its attributes
 }
@@ -56,7 +58,6 @@ const (
 	firstNode    = 64
 	reserveFor   = 10 * time.Second
 	longAgo      = time.Hour // how long the kernel may keep what changes only by commits
-	provisional  = 1 << 62   // inode numbers of values that were never published have this bit
 	maxKeptTries = 64
 	maxTold      = 8
 )
@@ -99,6 +100,14 @@ func (t *tree) newNodeLocked(v *version) *node {
 	return &node{id: t.lastNode, t: t, v: v}
 }
 
+// writingLocked returns the handle that is open for writing on n; nil if there is none but for its release.
+func (n *node) writingLocked() *writeHandle {
+	if n.writer == nil || n.writer.finished {
+		return nil
+	}
+	return n.writer
+}
+
 // holdLocked counts a reference that an answer gives to the kernel.
 func (s *Server) holdLocked(n *node) {
 	if n.lookups == 0 {
@@ -110,7 +119,7 @@ func (s *Server) holdLocked(n *node) {
 		}
 		n.v.nodes++
 		if n.v.e.Kind == backend.Dir {
-			n.t.dirs[n.v.e.Ino] = n
+			n.t.dirs[n.v.e.Ino] = append(n.t.dirs[n.v.e.Ino], n)
 		}
 	}
 	n.lookups++
@@ -129,8 +138,12 @@ func (s *Server) forgetLocked(id, count uint64) {
 	n.lookups = 0
 	delete(s.nodes, id)
 	s.leaveLocked(n)
-	if n.v.e.Kind == backend.Dir && n.t.dirs[n.v.e.Ino] == n {
-		delete(n.t.dirs, n.v.e.Ino)
+	if n.v.e.Kind == backend.Dir {
+		ino := n.v.e.Ino
+		n.t.dirs[ino] = slices.DeleteFunc(n.t.dirs[ino], func(o *node) bool { return o == n })
+		if len(n.t.dirs[ino]) == 0 {
+			delete(n.t.dirs, ino)
+		}
 	}
 }
 
@@ -237,7 +250,7 @@ func (t *tree) bind(snap backend.Snapshot, e *backend.Entry, tid uint32) *node {
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		v := t.versionLocked(e)
-		if v.cur == nil {
+		if v.cur == nil || elsewhere(v, e, t.root) {
 			v.cur = t.newNodeLocked(v)
 		}
 		t.holdLocked(v.cur)
@@ -266,6 +279,12 @@ func (t *tree) bind(snap backend.Snapshot, e *backend.Entry, tid uint32) *node {
 		}
 	}
 	return n
+}
+
+// elsewhere says whether the kernel knows directory e, of version v, at another place than e.Ref. Then it has to be another node here: to move
+// the one that it has the kernel would need locks that may be taken, and then tells the program ESTALE.
+func elsewhere(v *version, e *backend.Entry, root *node) bool {
+	return e.Kind == backend.Dir && v.cur != root && v.cur.at != e.Ref
 }
 
 // chooseLocked is bind for a file. It keeps *value, setting it to nil, if it reserves a node.

@@ -12,13 +12,12 @@ import (
 // directory for a request that we answer, nor with a lock of ours held.
 func (t *tree) forgetName(ref backend.Ref) {
 	t.mu.Lock()
-	dir := t.dirs[ref.Dir]
-	var id uint64
-	if dir != nil {
-		id = dir.id
+	var ids []uint64
+	for _, n := range t.dirs[ref.Dir] {
+		ids = append(ids, n.id)
 	}
 	t.mu.Unlock()
-	if id != 0 {
+	for _, id := range ids {
 		t.stats.notifications.Add(1)
 		t.fuse.EntryNotify(id, ref.Name)
 	}
@@ -29,7 +28,7 @@ func (t *tree) forgetAttr(e *backend.Entry) {
 	t.mu.Lock()
 	var ids []uint64
 	if e.Kind == backend.Dir {
-		if n := t.dirs[e.Ino]; n != nil {
+		for _, n := range t.dirs[e.Ino] {
 			ids = append(ids, n.id)
 		}
 	} else if v := t.versions[e.Ino]; v != nil && v.cur != nil && v.cur.lookups > 0 {
@@ -94,6 +93,9 @@ func (t *tree) changed(c backend.Change) {
 		}
 	}
 	t.forgetName(c.Ref)
+	t.mu.Lock()
+	t.movedLocked(c.New) // whoever is still inside by a name that led there has no other
+	t.mu.Unlock()
 }
 
 // forgetEverything makes the kernel forget all that it may know, and returns the generation from which changes are watched again.

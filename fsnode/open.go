@@ -53,9 +53,14 @@ func (t *tree) openRead(n *node, tid uint32, out *fuse.OpenOut) fuse.Status {
 		return t.status("open", err)
 	}
 	defer snap.Close()
+	if !t.led(snap, ref.Dir) {
+		return fuse.Status(syscall.ESTALE)
+	}
 	e, err := snap.Lookup(ref)
-	if errors.Is(err, backend.ErrNotFound) && t.pendingAt(ref) != nil {
-		return fuse.ENOENT
+	if errors.Is(err, backend.ErrNotFound) {
+		if w := t.pendingAt(ref); w != nil {
+			return t.openStaged(w, n, tid, out)
+		}
 	}
 	if err != nil && !errors.Is(err, backend.ErrNotFound) {
 		return t.status("open "+ref.Name, err)
@@ -99,6 +104,16 @@ func (t *tree) openRead(n *node, tid uint32, out *fuse.OpenOut) fuse.Status {
 	return fuse.OK
 }
 
+// openStaged opens a key that is being created, and was never published, for reading. It exists for those who have it open: they see what
+// is staged.
+func (t *tree) openStaged(w *writeHandle, n *node, tid uint32, out *fuse.OpenOut) fuse.Status {
+	if !w.openBy(tid) || !w.share() {
+		return fuse.ENOENT
+	}
+	t.opened(&readHandle{t: t, node: n, value: staged{w}, direct: true}, out)
+	return fuse.OK
+}
+
 func (t *tree) opened(h *readHandle, out *fuse.OpenOut) {
 	out.Fh = t.newHandle(h)
 	out.OpenFlags = fuse.FOPEN_KEEP_CACHE | fuse.FOPEN_NOFLUSH
@@ -135,6 +150,9 @@ func (t *tree) openWrite(n *node, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Statu
 		return t.status("open", err)
 	}
 	defer snap.Close()
+	if !t.led(snap, ref.Dir) {
+		return fuse.Status(syscall.ESTALE)
+	}
 	e, err := snap.Lookup(ref)
 	pending := errors.Is(err, backend.ErrNotFound) && t.pendingAt(ref) != nil
 	if err != nil && !errors.Is(err, backend.ErrNotFound) {
@@ -142,7 +160,7 @@ func (t *tree) openWrite(n *node, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Statu
 	}
 	switch {
 	case pending:
-		h.create(t.pendingAt(ref).attr, t.provisionalIno())
+		h.create(t.pendingAt(ref).attr, backend.FreeIno())
 		again = true
 	case err != nil && (mine || again):
 		return fuse.ENOENT
@@ -158,7 +176,7 @@ func (t *tree) openWrite(n *node, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Statu
 		}
 	}
 	t.mu.Lock()
-	busy := n.readers > 0 || n.writer != nil && !n.writer.finished || n.reservedFor(false, tid) || n.reservedFor(true, tid)
+	busy := n.readers > 0 || n.writingLocked() != nil || n.reservedFor(false, tid) || n.reservedFor(true, tid)
 	if busy && !mine && !again {
 		t.mu.Unlock()
 		h.free()
@@ -181,7 +199,7 @@ func (t *tree) writingLocked(h *writeHandle, n *node, out *fuse.OpenOut) {
 	out.Fh = t.lastHandle
 	out.OpenFlags = fuse.FOPEN_DIRECT_IO
 	h.node = n
-	if n.writer == nil || n.writer.finished {
+	if n.writingLocked() == nil {
 		n.writer = h
 	}
 	n.tainted = true
@@ -238,7 +256,7 @@ func (s *Server) Create(cancel <-chan struct{}, in *fuse.CreateIn, name string, 
 		return giveUp(t.createEmpty(cancel, in, ref, a, excl, out))
 	}
 	h := t.newWriteHandle(ref, in.Flags, in.Pid)
-	h.create(a, s.provisionalIno())
+	h.create(a, backend.FreeIno())
 	h.excl, h.unreserve = excl, unreserve
 	e = h.entry()
 	s.mu.Lock()
@@ -299,11 +317,4 @@ func (t *tree) createEmpty(cancel <-chan struct{}, in *fuse.CreateIn, ref backen
 		t.Forget(out.NodeId, 1)
 	}
 	return st
-}
-
-func (s *Server) provisionalIno() backend.Ino {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.lastIno++
-	return backend.Ino(provisional | s.lastIno)
 }

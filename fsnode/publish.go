@@ -180,6 +180,9 @@ func (h *writeHandle) commitLocked(ctx context.Context, ref backend.Ref, created
 	} else {
 		b.Put(ref, stage, &ifNew, h.set)
 	}
+	if created { // fstat has shown this number already
+		b.Number(h.base.Ino)
+	}
 	done, err := h.t.commit(ctx, &b)
 	if h.excl && created && errors.Is(err, backend.ErrConflict) {
 		err = backend.ErrExists

@@ -40,7 +40,6 @@ type Server struct {
 	lockOwners map[uint64]map[lockOwner]struct{}
 	lastNode   uint64
 	lastHandle uint64
-	lastIno    uint64 // of provisional numbers
 
 	due atomic.Int64 // write handles whose release is due
 }
@@ -56,7 +55,6 @@ func Mount(store backend.Store, mountpoint string, o *Options) (*Server, error) 
 		lockIDs:       map[uint64]string{},
 		lockOwners:    map[uint64]map[lockOwner]struct{}{},
 		lastNode:      firstNode,
-		lastIno:       uint64(time.Now().UnixNano()) & (provisional - 1) >> 1,
 	}
 	if o != nil {
 		s.o = *o

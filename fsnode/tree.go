@@ -21,7 +21,7 @@ type tree struct {
 	// Guarded by Server.mu.
 	used     time.Time // a transaction: last
 	versions map[backend.Ino]*version
-	dirs     map[backend.Ino]*node // the nodes of directories, by their number
+	dirs     map[backend.Ino][]*node // the nodes of directories, by their number, the newest last
 	writers  map[backend.Ref]map[*writeHandle]struct{}
 	root     *node
 	ended    bool // published, abandoned or let go: nothing of it can be used any more
@@ -31,7 +31,7 @@ type tree struct {
 func (s *Server) newTree(store backend.Store, path string, rootID uint64) (*tree, error) {
 	t := &tree{
 		Server: s, store: store, path: path, readOnly: s.o.ReadOnly,
-		versions: map[backend.Ino]*version{}, dirs: map[backend.Ino]*node{},
+		versions: map[backend.Ino]*version{}, dirs: map[backend.Ino][]*node{},
 		writers: map[backend.Ref]map[*writeHandle]struct{}{},
 	}
 	root, err := t.entry(backend.RootRef)
@@ -58,6 +58,14 @@ func (t *tree) end() {
 	defer t.mu.Unlock()
 	t.ended = true
 	t.forgetLocked(t.root.id, 1)
+}
+
+// dirNodeLocked returns the newest node of directory dir; nil if the kernel knows none.
+func (t *tree) dirNodeLocked(dir backend.Ino) *node {
+	if all := t.dirs[dir]; len(all) > 0 {
+		return all[len(all)-1]
+	}
+	return nil
 }
 
 // ino returns the inode number that is shown for i.

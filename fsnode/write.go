@@ -28,6 +28,8 @@ type writeHandle struct {
 	gone      bool        // the key was unlinked: nothing will be published
 	created   bool        // made by this open and not published yet
 	unreserve func()      // ends the reservation of the name
+	sharers   int         // read handles that show what is staged
+	freed     bool        // released by the kernel: what is staged goes with the last sharer
 	isDue     bool        // a release is on its way
 	closed    bool        // the process that opened it has it open no longer
 	finished  bool        // closed, and all that was written is published: its release is all that can be expected
@@ -351,8 +353,47 @@ func (s *Server) Fallocate(cancel <-chan struct{}, in *fuse.FallocateIn) fuse.St
 	return fuse.OK
 }
 
-// free gives back what h holds; it is not used any more.
+// staged is what a handle that is being written shows to those who have it open and open it again by its name.
+type staged struct{ h *writeHandle }
+
+func (s staged) ReadAt(b []byte, off int64) (int, error) { return s.h.readAt(b, off) }
+
+func (s staged) Size() int64 {
+	e := s.h.entry()
+	return e.Size
+}
+
+func (s staged) Close() error {
+	s.h.t.mu.Lock()
+	s.h.sharers--
+	last := s.h.freed && s.h.sharers == 0
+	s.h.t.mu.Unlock()
+	if last {
+		s.h.free()
+	}
+	return nil
+}
+
+// share counts a read handle that shows what is staged; false if it is gone already.
+func (h *writeHandle) share() bool {
+	h.t.mu.Lock()
+	defer h.t.mu.Unlock()
+	if h.freed {
+		return false
+	}
+	h.sharers++
+	return true
+}
+
+// free gives back what h holds; it is not used any more, but by its sharers.
 func (h *writeHandle) free() {
+	h.t.mu.Lock()
+	h.freed = true
+	shared := h.sharers > 0
+	h.t.mu.Unlock()
+	if shared {
+		return
+	}
 	h.mu.Lock()
 	if h.stage != nil {
 		h.stage.Close()

@@ -25,7 +25,7 @@ func (s *Server) xattrs(id uint64) (map[string]string, fuse.Status) {
 		return nil, fuse.Status(syscall.ESTALE)
 	}
 	s.mu.Lock()
-	w, e, gone := n.writer, n.v.e, n.v.gone
+	w, e, gone := n.writingLocked(), n.v.e, n.v.gone
 	s.mu.Unlock()
 	if w != nil {
 		e = w.entry()
@@ -140,7 +140,7 @@ func (s *Server) changeXattr(cancel <-chan struct{}, id uint64, c backend.AttrCh
 	ctx, stop := s.request(cancel)
 	defer stop()
 	s.mu.Lock()
-	w := n.writer
+	w := n.writingLocked()
 	s.mu.Unlock()
 	if w != nil && w.setAttr(c) {
 		return fuse.OK

@@ -1,11 +1,13 @@
 package lockmgr
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"hash/fnv"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -26,8 +28,8 @@ type Keys struct {
 	timeout time.Duration
 
 	mu   sync.Mutex
-	held map[ownerKey]*owned
-	free map[string]chan struct{} // closed when a lock of that file is given up in this process
+	held map[string]map[uint64]*owned // by file and owner
+	free map[string]chan struct{}     // closed when a lock of that file is given up in this process
 }
 
 // Kind keeps locks apart that do not exclude each other, as flock(2) and fcntl(2) do not.
@@ -57,11 +59,6 @@ type KeyHolder struct {
 	Exclusive bool
 }
 
-type ownerKey struct {
-	file string
-	id   uint64
-}
-
 // owned is an owner's description of a lock file, and the locks that it took there last, for showing.
 type owned struct {
 	Owner
@@ -72,7 +69,8 @@ type owned struct {
 const (
 	keyPollMin = time.Millisecond
 	keyPollMax = 10 * time.Millisecond
-	maxLine    = 1024
+	regions    = 256  // of a lock file: each process writes who it has in one of them
+	regionSize = 4096 // bytes
 )
 
 // NewKeys keeps lock files in the folder dir, which is made when it is needed. timeout bounds each wait; 0 is 30 seconds.
@@ -80,7 +78,7 @@ func NewKeys(dir string, timeout time.Duration) *Keys {
 	if timeout == 0 {
 		timeout = 30 * time.Second
 	}
-	return &Keys{dir: dir, timeout: timeout, held: map[ownerKey]*owned{}, free: map[string]chan struct{}{}}
+	return &Keys{dir: dir, timeout: timeout, held: map[string]map[uint64]*owned{}, free: map[string]chan struct{}{}}
 }
 
 // file returns the path of the lock file of the key that id names.
@@ -102,7 +100,7 @@ func (k *Keys) Lock(ctx context.Context, id string, o Owner, r Range, exclusive,
 		}
 		if waited := time.Since(start); !wait || waited >= k.timeout {
 			t := &TimeoutError{Path: o.Key, Waited: waited}
-			if h, ok := holderIn(path); ok {
+			if h, ok := k.Test(id, o, r, exclusive); ok {
 				t.PID, t.Command = int(h.PID), h.Command
 			}
 			return t
@@ -123,8 +121,7 @@ func (k *Keys) Lock(ctx context.Context, id string, o Owner, r Range, exclusive,
 func (k *Keys) try(path string, o Owner, r Range, exclusive bool) (ok bool, freed <-chan struct{}, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	key := ownerKey{path, o.ID}
-	w := k.held[key]
+	w := k.held[path][o.ID]
 	for {
 		fresh := w == nil
 		if fresh {
@@ -155,11 +152,44 @@ func (k *Keys) try(path string, o Owner, r Range, exclusive bool) (ok bool, free
 		}
 		break
 	}
-	k.held[key] = w
-	w.locks = append(slices.DeleteFunc(w.locks, func(h KeyHolder) bool { return h.Range == r }), KeyHolder{o, r, exclusive})
-	line := fmt.Sprintf("%d\t%s\t%q\t%q\n", o.PID, o.Kind, o.Key, o.Command)
-	w.f.WriteAt([]byte(line[:min(len(line), maxLine)]), 0) // only for showing
+	if k.held[path] == nil {
+		k.held[path] = map[uint64]*owned{}
+	}
+	k.held[path][o.ID] = w
+	w.locks = append(without(w.locks, r), KeyHolder{o, r, exclusive})
+	k.writeLocked(path, w.f)
 	return true, nil, nil
+}
+
+// without returns the locks that are left when r is given up or taken anew. One that r is in the middle of is shown as it was.
+func without(locks []KeyHolder, r Range) []KeyHolder {
+	return slices.DeleteFunc(locks, func(h KeyHolder) bool {
+		return r.Start <= h.Range.Start && (r.Len == 0 || h.Range.Len != 0 && h.Range.end() <= r.end())
+	})
+}
+
+func (r Range) end() int64 {
+	if r.Len == 0 {
+		return math.MaxInt64
+	}
+	return r.Start + r.Len
+}
+
+// overlaps says whether two ranges have a byte in common.
+func (r Range) overlaps(s Range) bool { return r.Start < s.end() && s.Start < r.end() }
+
+// writeLocked writes who in this process holds locks of a file, for other processes to show. What does not fit is left out.
+func (k *Keys) writeLocked(path string, f *os.File) {
+	b := make([]byte, 0, regionSize)
+	for _, w := range k.held[path] {
+		for _, h := range w.locks {
+			line := fmt.Sprintf("%d\t%s\t%d\t%d\t%t\t%q\t%q\n", h.PID, h.Kind, h.Range.Start, h.Range.Len, h.Exclusive, h.Key, h.Command)
+			if len(b)+len(line) < regionSize {
+				b = append(b, line...)
+			}
+		}
+	}
+	f.WriteAt(append(b, 0), int64(os.Getpid()%regions)*regionSize) // an error spoils no lock
 }
 
 func (k *Keys) open(path string, o Owner) (*owned, error) {
@@ -181,14 +211,16 @@ func (k *Keys) Unlock(id string, kind Kind, owner uint64, r Range) error {
 	path := k.file(id, kind)
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	w := k.held[ownerKey{path, owner}]
+	w := k.held[path][owner]
 	if w == nil {
 		return nil
 	}
 	_, err := ofdLock(w.f, unix.F_UNLCK, r)
-	w.locks = slices.DeleteFunc(w.locks, func(h KeyHolder) bool { return h.Range == r || r == Range{} })
+	w.locks = without(w.locks, r)
 	if (r == Range{}) {
-		k.dropLocked(ownerKey{path, owner}, w)
+		k.dropLocked(path, owner, w)
+	} else {
+		k.writeLocked(path, w.f)
 	}
 	k.freedLocked(path)
 	return err
@@ -198,10 +230,15 @@ func (k *Keys) Unlock(id string, kind Kind, owner uint64, r Range) error {
 func (k *Keys) Drop(id string, kind Kind, owner uint64) { k.Unlock(id, kind, owner, Range{}) }
 
 // dropLocked closes an owner's description, and removes the file if nobody else uses it.
-func (k *Keys) dropLocked(key ownerKey, w *owned) {
-	delete(k.held, key)
-	if ok, _ := ofdLock(w.f, unix.F_WRLCK, Range{}); ok && named(w.f, key.file) {
-		os.Remove(key.file)
+func (k *Keys) dropLocked(path string, owner uint64, w *owned) {
+	delete(k.held[path], owner)
+	if len(k.held[path]) == 0 {
+		delete(k.held, path)
+	}
+	if ok, _ := ofdLock(w.f, unix.F_WRLCK, Range{}); ok && named(w.f, path) {
+		os.Remove(path)
+	} else {
+		k.writeLocked(path, w.f)
 	}
 	w.f.Close()
 }
@@ -219,7 +256,14 @@ func (k *Keys) Test(id string, o Owner, r Range, exclusive bool) (KeyHolder, boo
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	var f *os.File
-	if w := k.held[ownerKey{path, o.ID}]; w != nil {
+	for id, w := range k.held[path] {
+		for _, h := range w.locks {
+			if id != o.ID && (h.Exclusive || exclusive) && h.Range.overlaps(r) {
+				return h, true
+			}
+		}
+	}
+	if w := k.held[path][o.ID]; w != nil {
 		f = w.f
 	} else {
 		var err error
@@ -236,31 +280,31 @@ func (k *Keys) Test(id string, o Owner, r Range, exclusive bool) (KeyHolder, boo
 		return KeyHolder{}, false
 	}
 	h := KeyHolder{Owner: o, Range: Range{lk.Start, lk.Len}, Exclusive: lk.Type == unix.F_WRLCK}
-	if last, ok := holderIn(path); ok {
-		h.PID, h.Command = last.PID, last.Command
+	for _, other := range holdersIn(f) {
+		if other.Range.overlaps(h.Range) && other.Exclusive == h.Exclusive && (other.PID != o.PID || o.PID == 0) {
+			h.PID, h.Command = other.PID, other.Command
+		}
 	}
 	return h, true
 }
 
-// Holders returns who holds locks: all of this process, and of others those that took one last.
+// Holders returns who holds locks, in every process.
 func (k *Keys) Holders() []KeyHolder {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	var all []KeyHolder
-	own := map[string]bool{}
-	for key, w := range k.held {
-		all = append(all, w.locks...)
-		own[key.file] = true
-	}
 	names, _ := os.ReadDir(k.dir)
 	for _, n := range names {
-		path := filepath.Join(k.dir, n.Name())
-		if own[path] {
+		f, err := os.OpenFile(filepath.Join(k.dir, n.Name()), os.O_RDWR, 0)
+		if err != nil {
 			continue
 		}
-		if h, ok := holderIn(path); ok && taken(path) {
-			all = append(all, h)
+		for _, h := range holdersIn(f) {
+			if taken(f, h.Range) { // else its process was killed
+				all = append(all, h)
+			}
 		}
+		f.Close()
 	}
 	slices.SortFunc(all, func(a, b KeyHolder) int { return strings.Compare(a.Key, b.Key) })
 	return all
@@ -270,44 +314,52 @@ func (k *Keys) Holders() []KeyHolder {
 func (k *Keys) Close() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for key, w := range k.held {
-		k.dropLocked(key, w)
-		k.freedLocked(key.file)
+	for path, owners := range k.held {
+		for id, w := range owners {
+			k.dropLocked(path, id, w)
+		}
+		k.freedLocked(path)
 	}
 }
 
-// holderIn reads who took a lock of a file last.
-func holderIn(path string) (h KeyHolder, ok bool) {
-	f, err := os.Open(path)
-	if err != nil {
-		return h, false
+// holdersIn reads what the processes that use a lock file have written of themselves.
+func holdersIn(f *os.File) []KeyHolder {
+	var all []KeyHolder
+	b := make([]byte, regionSize)
+	for off := int64(0); ; off += regionSize {
+		at, err := unix.Seek(int(f.Fd()), off, unix.SEEK_DATA)
+		if err != nil {
+			return all
+		}
+		off = at - at%regionSize
+		n, _ := f.ReadAt(b, off)
+		text, _, _ := bytes.Cut(b[:n], []byte{0})
+		for line := range strings.Lines(string(text)) {
+			if h, ok := parseKeyHolder(strings.TrimSuffix(line, "\n")); ok {
+				all = append(all, h)
+			}
+		}
 	}
-	defer f.Close()
-	b := make([]byte, maxLine)
-	n, _ := f.ReadAt(b, 0)
-	line, _, _ := strings.Cut(string(b[:n]), "\n")
+}
+
+func parseKeyHolder(line string) (h KeyHolder, ok bool) {
 	part := strings.Split(line, "\t")
-	if len(part) != 4 {
+	if len(part) != 7 {
 		return h, false
 	}
-	pid, err := strconv.ParseUint(part[0], 10, 32)
-	if err != nil {
-		return h, false
-	}
-	h.PID, h.Kind = uint32(pid), Kind(part[1])
-	h.Key, _ = strconv.Unquote(part[2])
-	h.Command, _ = strconv.Unquote(part[3])
-	return h, true
+	pid, err1 := strconv.ParseUint(part[0], 10, 32)
+	start, err2 := strconv.ParseInt(part[2], 10, 64)
+	length, err3 := strconv.ParseInt(part[3], 10, 64)
+	exclusive, err4 := strconv.ParseBool(part[4])
+	key, err5 := strconv.Unquote(part[5])
+	command, err6 := strconv.Unquote(part[6])
+	h = KeyHolder{Owner{Key: key, Kind: Kind(part[1]), PID: uint32(pid), Command: command}, Range{start, length}, exclusive}
+	return h, errors.Join(err1, err2, err3, err4, err5, err6) == nil
 }
 
-// taken says whether anybody holds a lock of a file.
-func taken(path string) bool {
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
-	if err != nil {
-		return false
-	}
-	defer f.Close()
-	lk := unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart}
+// taken says whether anybody else holds a lock in a range of f.
+func taken(f *os.File, r Range) bool {
+	lk := unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart, Start: r.Start, Len: r.Len}
 	return unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, &lk) == nil && lk.Type != unix.F_UNLCK
 }
 

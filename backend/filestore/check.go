@@ -18,11 +18,13 @@ type CheckResult struct {
 	Tables     int
 	Blocks     int // of tables
 	Volumes    int
-	Problems   int // calls of report
+	Snapshots  int      // that have names; the counts above are of the newest generation
+	Unknown    []string // what is in dir, relative to it, and not of the store: nothing is wrong with that
+	Problems   int      // calls of report
 }
 
-// Check reads all of the newest generation of the store in dir, which may be in use, and calls report for everything
-// that is wrong. The error is about what kept it from looking.
+// Check reads all of the newest generation of the store in dir, which may be in use, and of its named snapshots, and calls report for
+// everything that is wrong. What several generations share is read once. The error is about what kept it from looking.
 func Check(ctx context.Context, dir string, report func(error)) (CheckResult, error) {
 	s, err := Open(dir, &Options{ReadOnly: true})
 	if err != nil {
@@ -38,37 +40,96 @@ func Check(ctx context.Context, dir string, report func(error)) (CheckResult, er
 		return CheckResult{}, err
 	}
 	defer s.unpin(p)
-	c := &checker{s: s, p: p, report: report, used: map[uint64]uint64{}, solo: map[uint64]uint64{}, dirs: map[uint64]backend.Ref{},
-		at: map[uint64]backend.Ref{}, buf: make([]byte, blockSize)}
+	names, _, err := s.snapshotNames()
+	if err != nil {
+		return CheckResult{}, err
+	}
+	sh := &shared{s: s, report: report, buf: make([]byte, blockSize)}
+	if len(names) > 0 {
+		sh.tabs, sh.exts = map[uint64]bool{}, map[extent]struct{}{}
+	}
+	c := newChecker(sh, p, "")
 	c.r.Generation = backend.Generation(p.h.gen)
-	if err := c.tables(ctx); err != nil {
+	if err := c.all(ctx); err != nil {
 		return c.r, err
 	}
+	c.folders()
+	for _, name := range names {
+		if err := c.snapshot(ctx, name); err != nil {
+			return c.r, err
+		}
+	}
+	c.r.Unknown, err = s.unknown()
+	return c.r, err
+}
+
+// snapshot checks the generation kept under name, and adds what is wrong with it to the result.
+func (c *checker) snapshot(ctx context.Context, name string) error {
+	p, err := c.s.pinNamed(name)
+	if errors.Is(err, backend.ErrNotFound) { // removed meanwhile
+		return nil
+	}
+	c.r.Snapshots++
+	if errors.Is(err, backend.ErrCorrupt) || errors.Is(err, backend.ErrFormat) {
+		c.bad(fmt.Errorf("snapshot %q: %w", name, err))
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer c.s.unpin(p)
+	sub := newChecker(c.shared, p, fmt.Sprintf("snapshot %q: ", name))
+	err = sub.all(ctx)
+	c.r.Problems += sub.r.Problems
+	return err
+}
+
+// shared is what the checks of several generations of a store have in common.
+type shared struct {
+	s      *Store
+	report func(error)
+	buf    []byte
+	tabs   map[uint64]bool     // tables found sound; nil if there is but one generation
+	exts   map[extent]struct{} // and pieces of values
+}
+
+func newChecker(sh *shared, p *pin, where string) *checker {
+	return &checker{shared: sh, p: p, where: where, used: map[uint64]uint64{}, solo: map[uint64]uint64{}, dirs: map[uint64]backend.Ref{},
+		at: map[uint64]backend.Ref{}}
+}
+
+// all checks one generation.
+func (c *checker) all(ctx context.Context) error {
+	if err := c.tables(ctx); err != nil {
+		return err
+	}
 	if err := c.records(ctx); err != nil {
-		return c.r, err
+		return err
 	}
 	c.volumes()
 	c.tree()
 	c.counts()
-	return c.r, nil
+	return nil
 }
 
 type checker struct {
-	s      *Store
+	*shared
 	p      *pin
+	where  string // begins the reports
 	r      CheckResult
-	report func(error)
-	buf    []byte
 	used   map[uint64]uint64      // bytes that live extents take, by volume
 	solo   map[uint64]uint64      // volumes for one value and their lengths
 	dirs   map[uint64]backend.Ref // where directory entries stand
 	at     map[uint64]backend.Ref // where parent records say that directories stand
-	all    []backend.Ref          // all entries; those in no directory are orphans
+	refs   []backend.Ref          // of all entries; those in no directory are orphans
 	broken bool                   // some records could not be read
 }
 
 func (c *checker) bad(err error) {
 	c.r.Problems++
+	if c.where != "" {
+		err = fmt.Errorf("%s%w", c.where, err)
+	}
 	c.report(err)
 }
 
@@ -89,6 +150,10 @@ func (c *checker) tables(ctx context.Context) error {
 		if m.info != c.p.h.tabs[i] {
 			c.bad(&backend.CorruptError{Path: t.path, Reason: "not the table that HEAD names"})
 		}
+		if c.tabs[t.id] {
+			continue
+		}
+		before := c.r.Problems
 		count := uint64(0)
 		var last rec
 		for b := range m.index {
@@ -118,6 +183,9 @@ func (c *checker) tables(ctx context.Context) error {
 		}
 		if count != m.info.count && !c.broken {
 			c.bad(&backend.CorruptError{Path: t.path, Reason: fmt.Sprintf("%d records where %d are said to be", count, m.info.count)})
+		}
+		if c.tabs != nil && c.r.Problems == before {
+			c.tabs[t.id] = true
 		}
 	}
 	return nil
@@ -177,7 +245,7 @@ func (c *checker) entry(r rec) {
 		c.r.Files++
 	}
 	if e.Ref != backend.RootRef {
-		c.all = append(c.all, e.Ref)
+		c.refs = append(c.refs, e.Ref)
 		if err := backend.ValidName(e.Name); err != nil {
 			c.bad(c.p.damaged(r, err))
 		}
@@ -188,8 +256,13 @@ func (c *checker) entry(r rec) {
 	c.r.Bytes += uint64(e.Size)
 	for _, x := range locatorOf(&e).exts {
 		c.used[x.vol] += x.span()
+		if _, ok := c.exts[x]; ok {
+			continue
+		}
 		if err := c.s.vols.verify(x, c.buf); err != nil {
 			c.bad(fmt.Errorf("key %q in directory %d: %w", e.Name, e.Dir, err))
+		} else if c.exts != nil {
+			c.exts[x] = struct{}{}
 		}
 	}
 }
@@ -232,7 +305,7 @@ func (c *checker) tree() {
 	if c.broken {
 		return
 	}
-	for _, ref := range c.all {
+	for _, ref := range c.refs {
 		if _, ok := c.dirs[uint64(ref.Dir)]; !ok {
 			c.badf("%q is in directory %d, which does not exist", ref.Name, ref.Dir)
 		}
@@ -269,9 +342,21 @@ func (c *checker) tree() {
 
 func (c *checker) counts() {
 	if h := c.p.h; !c.broken && (h.files != c.r.Files || h.dirs != c.r.Dirs || h.bytes != c.r.Bytes) {
-		c.bad(&backend.CorruptError{Path: c.p.f.Name(), Offset: 88, Reason: fmt.Sprintf("counts %d files, %d directories, %d bytes; there are %d, %d, %d",
+		c.bad(&backend.CorruptError{Path: c.p.f.Name(), Offset: c.offset(88), Reason: fmt.Sprintf("counts %d files, %d directories, %d bytes; there are %d, %d, %d",
 			h.files, h.dirs, h.bytes, c.r.Files, c.r.Dirs, c.r.Bytes)})
 	}
+}
+
+// offset returns where in the file of the generation the byte at off of a HEAD is.
+func (c *checker) offset(off int64) int64 {
+	if c.where != "" {
+		off += namedFixed
+	}
+	return off
+}
+
+// folders looks whether the folders that every store has are there.
+func (c *checker) folders() {
 	for _, d := range []string{"index", "data", "tmp"} {
 		if fi, err := os.Stat(c.s.dir + "/" + d); err != nil || !fi.IsDir() {
 			c.badf("%s is no directory", d)

@@ -6,7 +6,11 @@
 //	durable     which HEAD file is on stable storage, as far as is known; see durable.go
 //	index/<id>  tables: immutable sorted records
 //	data/<id>   volumes: values
-//	tmp/        stages and tables being written, each locked by its owner
+//	snapshots/  generations that are kept under names, one file each; made with the first
+//	tmp/        stages, tables and snapshots being written, each locked by its owner; snapshots that were removed while they were read
+//	locks/      locks of keys: package lockmgr's, never touched here
+//
+// Whatever else is in the directory is somebody's own, and left alone.
 //
 // A commit puts its records into HEAD, in memory, writes that to a spare and exchanges the names of the two. Records that
 // would make HEAD longer than its bound move to a new table. A key's newest record is in HEAD, or else in the newest table that has one.
@@ -84,10 +88,27 @@
 //	footer  | "storefsT" 8 | version 4 | zero 4 | id 8 | records 8 | lowest, highest revision 8 + 8 | blocks 8 |
 //	        | index offset 8 | index length 8 | filter length 8 | index checksum 4 | filter checksum 4 | zero 12 | checksum 4 |
 //
+// # Named snapshots
+//
+//	 0 +---------------------+-----------+---------+
+//	   | "storefsS"        8 | version 4 | zero  4 |
+//	16 +---------------------+-----------+---------+
+//	   | generation        8 | sequence        8   |   these three: as in the HEAD that follows
+//	32 +---------------------+---------------------+
+//	   | next id           8 | time made         8 |
+//	48 +---------------------+----------+----------+
+//	   | length of HEAD    8 | zero   4 | checksum |   checksum: 4, of the 60 bytes before
+//	64 +---------------------+----------+----------+
+//	   | HEAD
+//
 // # Who may do what
 //
 // Names in the directory, and spares, change under the commit lock only. A process that reads HEAD holds a shared flock
 // on that file (a pin); nobody writes to a file that is so locked, or that `durable` names, and nobody removes what it names.
+//
+// Nor does anybody remove what a file in snapshots/ names. While one is there that is damaged, nothing goes that it might name. Who
+// reads a snapshot holds a shared flock on its file; removing it moves the file to tmp/removed-<hex>, where it holds what it names until
+// nobody has it locked.
 //
 // What is assumed of the file system: a write that was synced is there after a power failure; rename is atomic; an inode
 // number is not given to another file while the first is open.

@@ -57,22 +57,12 @@ func (s *Store) makeDurable(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	s.syncMu.Lock()
-	defer s.syncMu.Unlock()
-	p, err := s.pinNewest()
+	p, isNew, err := s.pinSynced(ctx)
 	if err != nil {
 		return err
 	}
 	defer s.unpin(p)
-	d := s.readDurable()
-	if d.seq == p.h.seq {
-		return nil
-	}
-	if err := s.syncFiles(ctx, p, d); err != nil {
-		return fmt.Errorf("sync generation %d: %w", p.h.gen, err)
-	}
-	s.count.syncs.Add(1)
-	if s.opt.ReadOnly {
+	if !isNew || s.opt.ReadOnly {
 		return nil
 	}
 	release, err := s.acquire(ctx)
@@ -86,7 +76,32 @@ func (s *Store) makeDurable(ctx context.Context) error {
 	return nil
 }
 
-// syncFiles syncs the files that p needs and that were not synced with d.
+// pinSynced pins the newest generation, on stable storage with all that it needs; isNew says that this had to be done.
+func (s *Store) pinSynced(ctx context.Context) (p *pin, isNew bool, err error) {
+	s.syncMu.Lock()
+	defer s.syncMu.Unlock()
+	for {
+		if p, err = s.pinNewest(); err != nil {
+			return nil, false, err
+		}
+		d := s.readDurable()
+		if d.seq == p.h.seq {
+			return p, false, nil
+		}
+		if d.seq < p.h.seq {
+			if err = s.syncFiles(ctx, p, d); err == nil {
+				s.count.syncs.Add(1)
+				return p, true, nil
+			}
+			err = fmt.Errorf("sync generation %d: %w", p.h.gen, err)
+			s.unpin(p)
+			return nil, false, err
+		}
+		s.unpin(p) // another has synced a newer one, but maybe not a table that only this one names
+	}
+}
+
+// syncFiles syncs the files that p needs and that were not synced with d, which is older than p.
 func (s *Store) syncFiles(ctx context.Context, p *pin, d durable) error {
 	var paths []string
 	for _, t := range p.h.tabs {

@@ -17,11 +17,12 @@ type Info struct {
 	Files      uint64 // symbolic links among them
 	Dirs       uint64 // the root among them
 	Bytes      uint64 // of all values
-	DiskFiles  int    // regular files that the store is made of
+	DiskFiles  int    // regular files that the store is made of; those of snapshots among them
 	DiskBytes  int64  // that they take on disk
 	Tables     int
 	Volumes    int
 	Spares     int
+	Snapshots  int      // that have names
 	Sync       SyncMode // of this Store value
 	LastCommit time.Time
 }
@@ -37,11 +38,18 @@ func (s *Store) Info() (Info, error) {
 	i := Info{Path: s.dir, Format: formatVer, Generation: backend.Generation(h.gen), Files: h.files, Dirs: h.dirs, Bytes: h.bytes,
 		Tables: len(h.tabs), Volumes: len(h.vols) + int(h.solos), Sync: s.opt.Sync, LastCommit: time.Unix(0, h.time)}
 	err = filepath.WalkDir(s.dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || !d.Type().IsRegular() {
-			return nil // removed meanwhile
+		dir := filepath.Dir(path)
+		if dir == s.dir && !ours(d.Name()) && err == nil && d.IsDir() {
+			return fs.SkipDir
 		}
-		if isSpare(d.Name()) {
+		if err != nil || !d.Type().IsRegular() || dir == s.dir && !ours(d.Name()) {
+			return nil // removed meanwhile, or somebody's own
+		}
+		switch {
+		case dir == s.dir && isSpare(d.Name()):
 			i.Spares++
+		case dir == filepath.Join(s.dir, "snapshots"):
+			i.Snapshots++
 		}
 		i.DiskFiles++
 		if fi, err := d.Info(); err == nil {

@@ -78,7 +78,7 @@ func (s *Store) Close() error {
 	s.closing.Do(func() {
 		s.stop()
 		s.wg.Wait()
-		if !s.opt.ReadOnly && s.count.commits.Load() > 0 {
+		if !s.opt.ReadOnly && (s.count.commits.Load() > 0 || s.removed.Load()) {
 			s.lastWork()
 		}
 		if s.lock != nil {

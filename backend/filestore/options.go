@@ -9,7 +9,7 @@ type SyncMode uint8
 const (
 	Interval SyncMode = iota // soon after the commit, at most Options.Interval later, and at Close
 	Always                   // before Commit returns
-	Never                    // when Sync is called, and before files that an older generation needs are removed
+	Never                    // when Sync or CreateSnapshot is called, and before files that an older generation needs are removed
 )
 
 func (m SyncMode) String() string { return [...]string{"interval", "always", "never"}[m%3] }

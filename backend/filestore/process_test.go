@@ -22,6 +22,10 @@ func TestMain(m *testing.M) {
 		writerProcess(dir)
 		return
 	}
+	if dir := os.Getenv("FILESTORE_TEST_SNAPSHOTS"); dir != "" {
+		snapshotProcess(dir)
+		return
+	}
 	goleak.VerifyTestMain(m)
 }
 

@@ -108,6 +108,9 @@ func (s *Store) recover() error {
 			return c.err // a newer format, or not readable now: not for us to pass over
 		}
 	}
+	if errors.Is(why, os.ErrNotExist) {
+		why = &backend.CorruptError{Path: filepath.Join(s.dir, "HEAD"), Reason: "it is gone, and so is every generation"}
+	}
 	return why
 }
 
@@ -121,6 +124,9 @@ func (s *Store) restoreLocked(h *head, cs []candidate) error {
 			n.nextIno = max(n.nextIno, c.h.nextIno) // those of lost generations may be known to someone
 		}
 	}
+	if err := s.beyondSnapshots(&n); err != nil {
+		return err
+	}
 	n.nextIno += 1 << 20
 	s.mu.Lock()
 	old := s.cur
@@ -133,6 +139,19 @@ func (s *Store) restoreLocked(h *head, cs []candidate) error {
 		return err
 	}
 	return s.renewLocked(&pin{h: &head{seq: n.seq}}, &n)
+}
+
+// beyondSnapshots raises the numbers of h so that no file which a snapshot names is written to. They are beyond already, unless the
+// disk has forgotten what was synced.
+func (s *Store) beyondSnapshots(h *head) error {
+	snaps, err := s.standing()
+	if err != nil {
+		return err
+	}
+	for _, st := range snaps {
+		h.seq, h.nextID = max(h.seq, st.seq), max(h.nextID, st.nextID)
+	}
+	return nil
 }
 
 // keepLocked protects the HEAD file with the sequence number from being recycled until the store is whole again.

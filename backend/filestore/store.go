@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -20,10 +21,11 @@ import (
 )
 
 var (
-	_ backend.Store    = (*Store)(nil)
-	_ backend.Reserver = (*Store)(nil)
-	_ backend.Spacer   = (*Store)(nil)
-	_ backend.Counter  = (*Store)(nil)
+	_ backend.Store       = (*Store)(nil)
+	_ backend.Reserver    = (*Store)(nil)
+	_ backend.Spacer      = (*Store)(nil)
+	_ backend.Counter     = (*Store)(nil)
+	_ backend.Snapshotter = (*Store)(nil)
 )
 
 // Store is a store in a directory. Lock order: life, syncMu, the commit lock, mu; nothing is waited for under mu.
@@ -56,6 +58,8 @@ type Store struct {
 	spareNames []string
 	scratch    []byte
 	vbuf       []byte
+
+	removed atomic.Bool // a snapshot was removed here
 
 	count struct{ commits, spares, spills, merges, syncs atomic.Uint64 }
 
@@ -163,6 +167,11 @@ func (s *Store) start() error {
 			return err
 		}
 	}
+	if st == hasStore {
+		if err := s.refuse(); err != nil {
+			return err
+		}
+	}
 	if s.dirf, err = os.Open(s.dir); err != nil {
 		return err
 	}
@@ -227,8 +236,7 @@ func (s *Store) look() (content, error) {
 			head = true
 		case isSpare(n):
 			spare = true
-		case n == "lock" || n == "durable" || n == "index" || n == "data" || n == "tmp":
-		default:
+		case !ours(n):
 			foreign = n
 		}
 	}
@@ -237,15 +245,42 @@ func (s *Store) look() (content, error) {
 		return hasStore, nil
 	case foreign != "":
 		return 0, fmt.Errorf("%s: no storefs store, it holds %q but no HEAD: %w", s.dir, foreign, backend.ErrFormat)
-	case spare && s.spareGeneration():
+	case spare && s.spareGeneration() || s.hadGeneration():
 		return hasStore, nil
 	}
-	for _, d := range []string{"index", "data"} {
+	for _, d := range []string{"index", "data", "snapshots"} {
 		if n, err := readNames(filepath.Join(s.dir, d)); err == nil && len(n) > 0 {
 			return hasStore, nil // without a HEAD: damaged, and not to be made anew
 		}
 	}
 	return hasNothing, nil
+}
+
+// hadGeneration says whether something was ever known to be durable here.
+func (s *Store) hadGeneration() bool {
+	fi, err := os.Stat(filepath.Join(s.dir, "durable"))
+	return err == nil && fi.Size() > 0
+}
+
+// refuse returns an error if what is here was never a whole store, before anything is written: then there is no file durable, and
+// HEAD is not one of ours, or cut.
+func (s *Store) refuse() error {
+	if _, err := os.Lstat(filepath.Join(s.dir, "durable")); !errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	f, err := os.Open(filepath.Join(s.dir, "HEAD"))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	magic := make([]byte, len(headMagic))
+	if n, err := f.ReadAt(magic, 0); n > 0 && string(magic[:n]) != headMagic[:n] {
+		return fmt.Errorf("%s: no storefs store, its HEAD is another program's: %w", s.dir, backend.ErrFormat)
+	} else if err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	_, err = readHeadFile(f, f.Name())
+	return err
 }
 
 // create makes what is missing, HEAD last. Others may be doing the same.

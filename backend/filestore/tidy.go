@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 
 	"github.com/storefs/storefs/lockmgr"
 )
@@ -52,7 +51,8 @@ func (s *Store) tidy(ctx context.Context) error {
 }
 
 // tidyLocked removes trash, and spares beyond manySpares. A file is needed by a pinned HEAD file with a sequence number
-// below that of the first HEAD that does not name it, and by the durable one likewise. A reader that has opened HEAD
+// below that of the first HEAD that does not name it, and by the durable one likewise; and by the snapshots that name it. What a
+// named snapshot needs is forgotten: RemoveSnapshot looks for it. A reader that has opened HEAD
 // but not yet locked it pins nothing: it will find that HEAD is another file, and begin again.
 func (s *Store) tidyLocked() error {
 	oldest := s.readDurable().seq
@@ -84,17 +84,10 @@ func (s *Store) tidyLocked() error {
 		}
 		f.Close()
 	}
-	s.mu.Lock()
-	var gone, keep []trash
-	for _, t := range s.trash {
-		if t.seq <= oldest {
-			gone = append(gone, t)
-		} else {
-			keep = append(keep, t)
-		}
+	gone, err := s.unneededLocked(oldest)
+	if err != nil {
+		return err
 	}
-	s.trash = keep
-	s.mu.Unlock()
 	for _, t := range gone {
 		if err := os.Remove(s.trashPath(t)); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
@@ -106,6 +99,32 @@ func (s *Store) tidyLocked() error {
 	return nil
 }
 
+// unneededLocked takes out of the trash what can be removed. oldest is the sequence number of the oldest HEAD that matters.
+func (s *Store) unneededLocked(oldest uint64) (gone []trash, err error) {
+	snaps, err := s.standing()
+	if err != nil {
+		return nil, err
+	}
+	defer s.releaseStanding(snaps)
+	s.mu.Lock()
+	all := slices.Clone(s.trash) // it grows under the commit lock only
+	s.mu.Unlock()
+	var keep []trash
+	for _, t := range all {
+		if t.seq > oldest {
+			keep = append(keep, t)
+		} else if st := s.heldBy(snaps, t); st == nil {
+			gone = append(gone, t)
+		} else if st.removed {
+			keep = append(keep, t)
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.trash = keep
+	return gone, nil
+}
+
 // sweep finds what dead processes have left: their stages, and tables and volumes that HEAD does not name.
 func (s *Store) sweep(ctx context.Context) error {
 	names, err := readNames(filepath.Join(s.dir, "tmp"))
@@ -113,32 +132,11 @@ func (s *Store) sweep(ctx context.Context) error {
 		return err
 	}
 	for _, n := range names {
-		path := filepath.Join(s.dir, "tmp", n)
-		f, err := os.OpenFile(path, os.O_RDWR, 0)
-		if err != nil {
-			continue // gone meanwhile, or another user's
-		}
-		if ok, err := lockmgr.TryExclusive(f); ok && err == nil {
-			os.Remove(path)
-		}
-		f.Close()
+		sweepFile(filepath.Join(s.dir, "tmp", n))
 	}
-	tabs, err := readNames(filepath.Join(s.dir, "index"))
-	if err != nil {
+	quiet, err := s.quiet()
+	if quiet || err != nil {
 		return err
-	}
-	vols, err := readNames(filepath.Join(s.dir, "data"))
-	if err != nil {
-		return err
-	}
-	p, err := s.pinNewest()
-	if err != nil {
-		return err
-	}
-	quiet := len(tabs) == len(p.h.tabs) && len(vols) == len(p.h.vols)+int(p.h.solos)
-	s.unpin(p)
-	if quiet {
-		return nil
 	}
 	release, err := s.acquire(ctx)
 	if err != nil {
@@ -148,37 +146,82 @@ func (s *Store) sweep(ctx context.Context) error {
 	return s.sweepLocked()
 }
 
+// quiet says whether HEAD and the snapshots name all tables and volumes there are.
+func (s *Store) quiet() (bool, error) {
+	p, err := s.pinNewest()
+	if err != nil {
+		return false, err
+	}
+	defer s.unpin(p)
+	files, err := s.files()
+	if err != nil || len(files) == len(p.h.tabs)+len(p.h.vols)+int(p.h.solos) {
+		return err == nil, err
+	}
+	snaps, err := s.standing()
+	if err != nil || len(snaps) == 0 {
+		return false, err
+	}
+	defer s.releaseStanding(snaps)
+	for _, t := range files {
+		named, err := p.names(t.id, t.volume)
+		if err != nil {
+			return false, err
+		}
+		if t.seq = p.h.seq; !named && s.heldBy(snaps, t) == nil {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// files returns the tables and volumes there are, whoever names them.
+func (s *Store) files() ([]trash, error) {
+	var all []trash
+	for _, dir := range []string{"index", "data"} {
+		names, err := readNames(filepath.Join(s.dir, dir))
+		if err != nil {
+			return nil, err
+		}
+		for _, n := range names {
+			if id, ok := fileID(n); ok {
+				all = append(all, trash{id: id, volume: dir == "data"})
+			}
+		}
+	}
+	return all, nil
+}
+
 func (s *Store) sweepLocked() error {
 	p, err := s.pinNewest()
 	if err != nil {
 		return err
 	}
 	defer s.unpin(p)
+	files, err := s.files()
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	known := map[uint64]bool{}
+	for _, t := range s.trash {
+		known[t.id] = true
+	}
+	s.mu.Unlock()
 	var left []trash
-	for _, dir := range []string{"index", "data"} {
-		names, err := readNames(filepath.Join(s.dir, dir))
+	for _, t := range files {
+		if t.id >= p.h.nextID { // of a commit that was not completed; the next one may make it anew
+			if err := os.Remove(s.trashPath(t)); err != nil {
+				return err
+			}
+			s.vols.forget(t.id)
+			continue
+		}
+		named, err := p.names(t.id, t.volume)
 		if err != nil {
 			return err
 		}
-		for _, n := range names {
-			id, err := strconv.ParseUint(n, 16, 64)
-			if err != nil || len(n) != 16 {
-				continue // none of ours
-			}
-			if id >= p.h.nextID { // of a commit that was not completed; the next one may make it anew
-				if err := os.Remove(filepath.Join(s.dir, dir, n)); err != nil {
-					return err
-				}
-				s.vols.forget(id)
-				continue
-			}
-			named, err := p.names(id, dir == "data")
-			if err != nil {
-				return err
-			}
-			if !named {
-				left = append(left, trash{id, dir == "data", p.h.seq})
-			}
+		if !named && !known[t.id] {
+			left = append(left, trash{t.id, t.volume, p.h.seq})
 		}
 	}
 	s.discard(left)

@@ -1,5 +1,6 @@
 #!/bin/sh
-# guestbook.cgi: appends the entry on standard input to a guest book, and shows the book. KV is a folder in a storefs mount.
+# guestbook.cgi: shows a guest book; what is posted to it (a form with enctype="text/plain", or just text) is added
+# first. KV is a folder in a storefs mount.
 #
 # The page is one key that is rewritten as a whole: whoever reads it, through a web server or with cat, sees
 # the page before or the page after, and never a part. The lock, which belongs to the key in whatever version, makes "read the
@@ -8,15 +9,18 @@
 
 fail() { printf 'Status: 503\r\nContent-Type: text/plain\r\n\r\n%s\n' "$1"; exit 1; }
 
-entry=$(head -c 1000 | tr -d '\r' | tr '\n' ' ' | sed 's/&/\&amp;/g; s/</\&lt;/g; s/>/\&gt;/g')
-printf '<li>%s\n' "$entry" >> "$KV/entries" || fail "no room for another entry"
+if [ "${REQUEST_METHOD-POST}" = POST ]; then
+  entry=$(head -c 1000 | tr -d '\r' | tr '\n' ' ' | sed 's/^entry=//; s/&/\&amp;/g; s/</\&lt;/g; s/>/\&gt;/g')
+  printf '<li>%s\n' "$entry" >> "$KV/entries" || fail "no room for another entry"
 
-exec 9< "$KV/entries" && flock 9 || fail "no lock"
-entries=$(cat "$KV/entries") || fail "no entries" # once: others append meanwhile
-{
-  printf '<html><title>Guest book</title><!-- %d entries --><ol>\n' "$(printf '%s\n' "$entries" | wc -l)"
-  printf '%s\n</ol></html>\n' "$entries"
-} > "$KV/page" || fail "no room for the page"
-exec 9>&-
+  exec 9< "$KV/entries" && flock 9 || fail "no lock"
+  entries=$(cat "$KV/entries") || fail "no entries" # once: others append meanwhile
+  {
+    printf '<html><title>Guest book</title><!-- %d entries --><ol>\n' "$(printf '%s\n' "$entries" | wc -l)"
+    printf '%s\n</ol></html>\n' "$entries"
+  } > "$KV/page" || fail "no room for the page"
+  exec 9>&-
+fi
 
-printf 'Content-Type: text/html\r\n\r\n' && cat "$KV/page"
+page=$(cat "$KV/page" 2>/dev/null) || page='<html><title>Guest book</title><!-- 0 entries --><ol></ol></html>'
+printf 'Content-Type: text/html\r\n\r\n%s\n' "$page"

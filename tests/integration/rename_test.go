@@ -26,7 +26,11 @@ func TestRename(t *testing.T) {
 	want(t, "a", read(t, n+"/a"), "b\n")
 	want(t, "b", read(t, n+"/b"), "a\n")
 	must(t, rename2("a", "d1", unix.RENAME_EXCHANGE)) // of a file and a directory
-	want(t, "exchanged with a directory", read(t, n+"/a/sub/k"), "x\n")
+	// The other kernel does not ask about a name that it knows as a file when it is to be a directory on the way.
+	until(t, "exchanged with a directory", func() bool {
+		b, err := os.ReadFile(n + "/a/sub/k")
+		return err == nil && string(b) == "x\n"
+	})
 	want(t, "exchanged with a file", read(t, n+"/d1"), "b\n")
 	must(t, rename2("a", "d1", unix.RENAME_EXCHANGE))
 	wantErr(t, "EXCHANGE with nothing", rename2("a", "no", unix.RENAME_EXCHANGE), unix.ENOENT)

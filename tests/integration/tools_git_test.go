@@ -28,9 +28,9 @@ is "$(git rev-list --count HEAD)" COMMITS; is "$(git status --porcelain)" ""; is
 git gc -q --prune=now; git fsck --full --strict; is "$(find .git/objects -name '*.pack' | wc -l)" 1; is "$(git count-objects -v | sed -n 's/^count: //p')" 0
 git clone -q . "$W/out"; git clone -q "$W/out" ../in; git -c pack.threads=1 clone -q --no-local "$O/repo" ../again; for c in "$W/out" ../in ../again; do git -C "$c" fsck --full; is "$(git -C "$c" rev-parse HEAD)" "$(git rev-parse HEAD)"; is "$(git -C "$c" status --porcelain)" ""; done
 git checkout -q -b side HEAD~3; echo side > s; git add s; git commit -qm side; git checkout -q main; git merge -q -m merge side; git rebase -q --onto main~1 main~1 side; git checkout -q main; git tag v1; git stash -q 2> /dev/null || :
-echo dirty >> f1; git stash -q; git stash pop -q; git checkout -q f1; git mv f1 g1; git commit -qm moved; git reset -q --hard HEAD~1; [ -f f1 ]; git grep -q side; git bisect start -q HEAD HEAD~4 > /dev/null; git bisect run true > /dev/null; git bisect reset > /dev/null 2>&1
+echo dirty >> f1; git stash -q; git stash pop -q; git checkout -q f1; git mv f1 g1; git commit -qm moved; git reset -q --hard HEAD~1; [ -f f1 ]; git grep -q side; git bisect start HEAD HEAD~4 > /dev/null; git bisect good > /dev/null; git bisect reset > /dev/null 2>&1
 git push -q "$W/out" main:pushed; cd ../in; git -c pack.threads=1 pull -q --no-rebase "$O/repo" main; is "$(git rev-parse HEAD)" "$(git -C ../repo rev-parse main)"; git fsck --full; cd ..; git -C repo worktree add -q ../tree HEAD~1; is "$(git -C tree status --porcelain)" ""; git -C repo worktree remove tree
-git -C repo gc -q --aggressive --prune=now; git -C "$O/repo" fsck --full; git -C repo bundle create -q ../b HEAD; git bundle verify -q b > /dev/null; rm -rf repo in again; is "$(ls)" b`, "COMMITS", commits)},
+git -C repo gc -q --aggressive --prune=now; git -C "$O/repo" fsck --full; git -C repo bundle create -q ../b HEAD; git -C "$W/out" bundle verify -q "$D/b" > /dev/null; rm -rf repo in again; is "$(ls)" b`, "COMMITS", commits)},
 		{"two gits on two mounts", "git", gitSetup + `
 git init -q repo; ( cd repo; : > lock; echo lock > .git/info/exclude; git commit -q --allow-empty -m start )
 work() { for i in $(seq 6); do ( cd "$1/repo"; flock lock sh -c "echo $2 > $2.$i && git add $2.$i && git commit -qm $2.$i" ); done; }

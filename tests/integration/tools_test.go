@@ -17,7 +17,7 @@ type tool struct {
 
 // preamble are words for the scripts. same A B compares trees: content, types, modes, owners, times of files, targets.
 const preamble = `set -eEuo pipefail
-trap 'echo "line $LINENO: ${BASH_COMMAND%%$'\n'*}" >&2' ERR
+trap 'printf "line %s: %.100s\n" "$LINENO" "$BASH_COMMAND" >&2' ERR
 is() { [ "$1" = "$2" ] || { echo "<$1> is not <$2>" >&2; exit 1; }; }
 fails() { ! "$@" 2> "$W/stderr" || { echo "worked: $*" >&2; exit 1; }; }
 tree() { ( cd "$1" && find . -mindepth 1 \( -type d -printf '%P %y %m %U:%G\n' -o -printf '%P %y %m %U:%G %T@ %l\n' \) | sort ); }
@@ -29,7 +29,7 @@ files() { # a tree of all kinds, in a new folder $1
 	echo 'ünï' > "$1/name with spaces/$(printf 'n\303\244me\n2')"
 	ln -s ../small "$1/dir/link"; ln -s nowhere "$1/dangling"
 	chmod 600 "$1/small"; chmod 755 "$1/dir/deep/f1"; chmod 2750 "$1/empty"
-	touch -d '2001-02-03 04:05:06.789' "$1/small"; touch -h -d 2002-02-02 "$1/dangling"
+	touch -d '2001-02-03 04:05:06.789' "$1/small"; touch -h -d 2002-02-02 "$1/dangling" "$1/dir/link"
 }
 O=$N/$D W=$W/$D D=$M/$D
 mkdir "$D" "$W"; cd "$D"
