@@ -141,6 +141,17 @@ func (e *edit) put(path string, st backend.Stage, ifNew backend.Attr, set backen
 	return nil
 }
 
+// symlink makes a symbolic link where nothing is.
+func (e *edit) symlink(path, target string, a backend.Attr) error {
+	ref, err := e.ref(path)
+	if err != nil {
+		return err
+	}
+	e.b.Symlink(ref, target, a)
+	e.known[path] = spot{kind: backend.Symlink}
+	return nil
+}
+
 // remove removes a file or a symbolic link.
 func (e *edit) remove(path string) error {
 	k, err := e.at(path)

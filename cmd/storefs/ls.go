@@ -166,29 +166,38 @@ func (l *listing) name(s string) string {
 	return s
 }
 
-// entryJSON is an entry as --json shows it.
-type entryJSON struct {
+// jsonKey is a key in JSON, which cannot hold every byte.
+type jsonKey struct {
 	Key       string `json:"key"`
-	KeyBase64 string `json:"key_base64,omitempty"`
-	Kind      string `json:"kind"`
-	Size      int64  `json:"size"`
-	Mode      string `json:"mode"`
-	UID       uint32 `json:"uid"`
-	GID       uint32 `json:"gid"`
-	Mtime     string `json:"mtime"`
-	Revision  uint64 `json:"revision"`
-	Target    string `json:"target,omitempty"`
+	KeyBase64 string `json:"key_base64,omitempty"` // where the key is not UTF-8
 }
 
-func describe(e backend.Entry, key string) entryJSON {
-	j := entryJSON{
-		Key: key, Kind: kindNames[e.Kind], Size: e.Size, Mode: fmt.Sprintf("%04o", e.Mode), UID: e.UID, GID: e.GID,
-		Mtime: time.Unix(0, e.Mtime).UTC().Format(time.RFC3339Nano), Revision: uint64(e.Revision), Target: e.Target,
-	}
+func newJSONKey(key string) jsonKey {
+	j := jsonKey{Key: key}
 	if !utf8.ValidString(key) {
 		j.KeyBase64 = base64.StdEncoding.EncodeToString([]byte(key))
 	}
 	return j
+}
+
+// entryJSON is an entry as --json shows it.
+type entryJSON struct {
+	jsonKey
+	Kind     string `json:"kind"`
+	Size     int64  `json:"size"`
+	Mode     string `json:"mode"`
+	UID      uint32 `json:"uid"`
+	GID      uint32 `json:"gid"`
+	Mtime    string `json:"mtime"`
+	Revision uint64 `json:"revision"`
+	Target   string `json:"target,omitempty"`
+}
+
+func describe(e backend.Entry, key string) entryJSON {
+	return entryJSON{
+		jsonKey: newJSONKey(key), Kind: kindNames[e.Kind], Size: e.Size, Mode: fmt.Sprintf("%04o", e.Mode), UID: e.UID, GID: e.GID,
+		Mtime: time.Unix(0, e.Mtime).UTC().Format(time.RFC3339Nano), Revision: uint64(e.Revision), Target: e.Target,
+	}
 }
 
 var kindNames = map[backend.Kind]string{backend.File: "file", backend.Dir: "directory", backend.Symlink: "symlink"}
