@@ -262,3 +262,24 @@ func TestReadOnlyWithoutPermission(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestDurableFileIsCut(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "s")
+	s := openTest(t, dir, Options{Sync: Never})
+	put(t, s, "k", nil)
+	for _, n := range []int64{0, 1, durableSize - 1} {
+		if err := os.Truncate(filepath.Join(dir, "durable"), n); err != nil {
+			t.Fatal(err)
+		}
+		if d := s.readDurable(); d != (durable{}) {
+			t.Errorf("cut to %d: %+v", n, d)
+		}
+		put(t, s, "k", pattern(int(n)*9, 1))
+		if err := s.Sync(bg); err != nil {
+			t.Fatal(err)
+		}
+		if d := s.readDurable(); d.seq != s.cur.h.seq {
+			t.Errorf("after a sync: %+v", d)
+		}
+	}
+}
