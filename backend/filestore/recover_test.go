@@ -19,7 +19,7 @@ const (
 // made returns the directory of a store with 400 keys, closed.
 func made(t *testing.T, o Options) string {
 	t.Helper()
-	dir := filepath.Join(t.TempDir(), "s")
+	dir := filepath.Join(memoryDir(t), "s")
 	o.Create = true
 	s, err := Open(dir, &o)
 	if err != nil {
