@@ -378,7 +378,7 @@ func (s *Store) Space() (backend.Space, error) {
 		return backend.Space{}, &os.PathError{Op: "statfs", Path: s.dir, Err: err}
 	}
 	b := uint64(st.Bsize)
-	return backend.Space{Total: st.Blocks * b, Free: st.Bfree * b, Available: st.Bavail * b, Keys: p.h.files + p.h.dirs - 1}, nil
+	return backend.Space{Total: st.Blocks * b, Free: st.Bfree * b, Available: st.Bavail * b, Keys: p.h.files + p.h.dirs - 1, Bytes: p.h.bytes}, nil
 }
 
 // Counters implements backend.Counter.
