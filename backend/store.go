@@ -94,6 +94,7 @@ type Reserver interface {
 type Space struct {
 	Total, Free, Available uint64
 	Keys                   uint64
+	Bytes                  uint64 // of all values together
 }
 
 // Spacer is what a store implements that knows how much room it has.

@@ -387,7 +387,7 @@ func (t *tree) truncateOnce(ctx ctx, n *node, ref backend.Ref, size int64) error
 		return backend.ErrIsDir
 	}
 	if size > e.Size {
-		if err := t.room(roomFor(e.Size, size)); err != nil {
+		if err := errors.Join(t.quota(e.Size, size), t.room(roomFor(e.Size, size))); err != nil {
 			return err
 		}
 	}
@@ -445,9 +445,27 @@ func (s *Server) StatFs(cancel <-chan struct{}, h *fuse.InHeader, out *fuse.Stat
 	if err != nil {
 		return s.status("statfs", err)
 	}
+	if limit := uint64(s.o.MaxStore); limit > 0 {
+		space.Total = min(space.Total, limit)
+		space.Free = min(space.Free, limit-min(limit, space.Bytes))
+		space.Available = min(space.Available, space.Free)
+	}
 	out.Blocks, out.Bfree, out.Bavail = space.Total/4096, space.Free/4096, space.Available/4096
 	out.Files, out.Ffree = space.Keys+1<<40, 1<<40
 	return fuse.OK
+}
+
+// quota returns EDQUOT if a value that grows from size to size would make all values together longer than the mount allows.
+func (t *tree) quota(size, to int64) error {
+	sp, ok := t.store.(backend.Spacer)
+	if !ok || t.o.MaxStore == 0 || to <= size {
+		return nil
+	}
+	space, err := sp.Space()
+	if err == nil && int64(space.Bytes)+to-size > t.o.MaxStore {
+		return syscall.EDQUOT
+	}
+	return nil
 }
 
 // room returns ENOSPC unless n more bytes can be expected to fit. It is only a hint: the commit decides.

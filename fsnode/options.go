@@ -18,6 +18,7 @@ type Options struct {
 	Umask    *uint32 // taken off all shown modes
 
 	MaxValue    int64         // longest value in bytes; 0: no limit
+	MaxStore    int64         // bytes that all values together may have after a write through this mount; 0: no limit
 	LockTimeout time.Duration // longest wait for a lock; 0: 30 s
 
 	Locks *lockmgr.Keys // locks of keys, the caller's to close; nil: the kernel keeps them, for each version of its own

@@ -1,6 +1,7 @@
 package fsnode
 
 import (
+	"errors"
 	"io"
 	"slices"
 	"sync"
@@ -213,6 +214,9 @@ func (h *writeHandle) writeLocked(data []byte, off int64) (int, error) {
 	if limit := h.t.o.MaxValue; limit > 0 && end > limit {
 		return 0, backend.ErrTooLarge
 	}
+	if err := h.t.quota(h.base.Size, end); err != nil {
+		return 0, err
+	}
 	if (off+int64(len(data)))>>16 != off>>16 { // every 64 KiB
 		if err := h.t.room(roomFor(h.stage.Size(), off+int64(len(data)))); err != nil {
 			return 0, err
@@ -291,7 +295,7 @@ func (h *writeHandle) truncate(size int64) error {
 		return nil
 	}
 	if have := h.sizeLocked(); size > have {
-		if err := h.t.room(roomFor(have, size)); err != nil {
+		if err := errors.Join(h.t.quota(h.base.Size, size), h.t.room(roomFor(have, size))); err != nil {
 			return err
 		}
 	}

@@ -175,7 +175,7 @@ func TestValuesOfAllSizes(t *testing.T) {
 func TestManyKeys(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "s")
 	s := openTest(t, dir, Options{})
-	const n = 5000
+	const n = 3000
 	for i := range n {
 		put(t, s, fmt.Sprintf("key%05d", i*7919%n), []byte(fmt.Sprint("value ", i)))
 	}

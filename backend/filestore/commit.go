@@ -147,7 +147,7 @@ func (s *Store) spillLocked(h *head) (*table, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := newTableWriter(f, id)
+	w := newTableWriter(f, s.spillBuf, id)
 	for _, r := range h.recs {
 		if err = w.add(r); err != nil {
 			break

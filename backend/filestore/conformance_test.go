@@ -8,8 +8,8 @@ import (
 	"github.com/storefs/storefs/backend/storetest"
 )
 
-// fresh opens a new store; the whole check runs when the suite has closed it.
-func fresh(t *testing.T) backend.Store { return inside(t, t.TempDir()) }
+// fresh opens a new store, in memory because the suite makes many; the whole check runs when the suite has closed it.
+func fresh(t *testing.T) backend.Store { return inside(t, memoryDir(t)) }
 
 // inside opens the store in a directory of dir.
 func inside(t *testing.T, dir string) backend.Store {

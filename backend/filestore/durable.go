@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"runtime/debug"
 
 	"golang.org/x/sys/unix"
 )
@@ -21,15 +22,52 @@ const durableSize = 4*8 + 4
 
 // readDurable returns the zero durable if the file is damaged or, without the commit lock, being written.
 func (s *Store) readDurable() durable {
-	var d durable
 	var b [durableSize]byte
-	if s.durf == nil {
-		return d
-	}
-	if n, err := readFull(s.durf, b[:], 0); err != nil || n < len(b) || checksum(b[:32]) != le.Uint32(b[32:]) {
-		return d
+	if s.durf == nil || !s.durMap.read(b[:]) && !readDurableFile(s.durf, b[:]) || checksum(b[:32]) != le.Uint32(b[32:]) {
+		return durable{}
 	}
 	return durable{le.Uint64(b[:]), le.Uint64(b[8:]), le.Uint64(b[16:]), le.Uint64(b[24:])}
+}
+
+func readDurableFile(f *os.File, b []byte) bool {
+	n, err := readFull(f, b, 0)
+	return err == nil && n == len(b)
+}
+
+// mapping is the start of a file in memory, shared with all who have the file open, so that a commit need not read it.
+type mapping struct{ b []byte }
+
+// mapDurable maps the file if it can; without, it is read.
+func (s *Store) mapDurable() {
+	if fi, err := s.durf.Stat(); err == nil && fi.Size() >= durableSize {
+		s.durMap.b, _ = unix.Mmap(int(s.durf.Fd()), 0, durableSize, unix.PROT_READ, unix.MAP_SHARED)
+	}
+}
+
+func (m *mapping) unmap() {
+	if m.b != nil {
+		unix.Munmap(m.b)
+		m.b = nil
+	}
+}
+
+// read copies the first bytes of the file to b; false if there is no mapping, or the file ends before them, which the kernel
+// tells by SIGBUS (mmap(2)).
+func (m *mapping) read(b []byte) (ok bool) {
+	if m.b == nil {
+		return false
+	}
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if e := recover(); e != nil {
+			if _, fault := e.(interface{ Addr() uintptr }); !fault {
+				panic(e)
+			}
+			ok = false
+		}
+	}()
+	copy(b, m.b)
+	return true
 }
 
 func (s *Store) writeDurableLocked(h *head) error {

@@ -1,6 +1,7 @@
 package filestore
 
 import (
+	"bufio"
 	"bytes"
 	"os"
 	"path/filepath"
@@ -97,7 +98,7 @@ func encodeTable(t testing.TB, recs []rec) []byte {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	w := newTableWriter(f, 1)
+	w := newTableWriter(f, bufio.NewWriter(nil), 1)
 	for _, r := range recs {
 		if err := w.add(r); err != nil {
 			t.Fatal(err)

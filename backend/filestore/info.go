@@ -38,14 +38,15 @@ func (s *Store) Info() (Info, error) {
 	i := Info{Path: s.dir, Format: formatVer, Generation: backend.Generation(h.gen), Files: h.files, Dirs: h.dirs, Bytes: h.bytes,
 		Tables: len(h.tabs), Volumes: len(h.vols) + int(h.solos), Sync: s.opt.Sync, LastCommit: time.Unix(0, h.time)}
 	err = filepath.WalkDir(s.dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || path == s.dir {
+			return nil // removed meanwhile
+		}
 		dir := filepath.Dir(path)
-		if dir == s.dir && !ours(d.Name()) && err == nil && d.IsDir() {
-			return fs.SkipDir
-		}
-		if err != nil || !d.Type().IsRegular() || dir == s.dir && !ours(d.Name()) {
-			return nil // removed meanwhile, or somebody's own
-		}
 		switch {
+		case dir == s.dir && !ours(d.Name()) && d.IsDir():
+			return fs.SkipDir
+		case dir == s.dir && !ours(d.Name()) || !d.Type().IsRegular():
+			return nil
 		case dir == s.dir && isSpare(d.Name()):
 			i.Spares++
 		case dir == filepath.Join(s.dir, "snapshots"):

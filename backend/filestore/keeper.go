@@ -99,6 +99,7 @@ func (s *Store) Close() error {
 		}
 		s.vols.close()
 		s.dirf.Close()
+		s.durMap.unmap()
 		if s.durf != nil {
 			s.durf.Close()
 		}

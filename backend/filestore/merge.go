@@ -1,6 +1,7 @@
 package filestore
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"math/bits"
@@ -111,7 +112,7 @@ func (s *Store) writeMerged(ctx context.Context, p *pin, from, to int, f *os.Fil
 		c.once = true
 		cs = append(cs, c)
 	}
-	w := newTableWriter(f, 0)
+	w := newTableWriter(f, bufio.NewWriterSize(nil, 128<<10), 0)
 	history := p.h.history
 	n := 0
 	for r, err := range mergeFrom(cs, 0, "") {

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -598,4 +599,110 @@ func TestUnknownFilesAreLeftAlone(t *testing.T) {
 	if _, err := s.OpenSnapshot(bg, "folder"); !errors.Is(err, backend.ErrNotFound) {
 		t.Error(err)
 	}
+}
+
+// TestSnapshotsAmongCommits makes, reads and removes snapshots while another Store value commits, merges and removes files.
+func TestSnapshotsAmongCommits(t *testing.T) {
+	dir := filepath.Join(memoryDir(t), "s")
+	s, other := openTest(t, dir, Options{Sync: Interval, Interval: time.Millisecond}), openTest(t, dir, Options{Sync: Never})
+	rounds := 40
+	if testing.Short() {
+		rounds = 10
+	}
+	// Each commit appends a count to one key, and puts it into others that lie in every kind of place.
+	done := make(chan struct{})
+	committed := make(chan error, 1)
+	go func() {
+		var err error
+		for i := 1; err == nil; i++ {
+			select {
+			case <-done:
+				committed <- nil
+				return
+			default:
+			}
+			var st, big backend.Stage
+			if st, err = other.NewStage(); err != nil {
+				break
+			}
+			if big, err = other.NewStage(); err != nil {
+				break
+			}
+			st.WriteAt(fmt.Appendf(nil, "%8d", i), 0)
+			big.WriteAt(fmt.Appendf(nil, "%8d", i), []int64{100, 3000, 300 << 10, soloMin}[i%4])
+			var b backend.Batch
+			b.Append(ref("log"), st, newFile, backend.AttrChange{})
+			b.Put(ref("big"), big, newFile, backend.AttrChange{})
+			b.Put(ref(fmt.Sprint("k", i%50)), st, newFile, backend.AttrChange{})
+			_, err = other.Commit(bg, &b)
+			st.Close()
+			big.Close()
+			if err == nil && i%20 == 0 {
+				err = other.Compact(bg)
+			}
+		}
+		committed <- err
+	}()
+	stop := sync.OnceFunc(func() {
+		close(done)
+		if err := <-committed; err != nil {
+			t.Error(err)
+		}
+	})
+	defer stop()
+	look := func(n backend.Snapshot) error {
+		log, err := read(n, ref("log"))
+		if err != nil {
+			return err
+		}
+		big, err := read(n, ref("big"))
+		if want := fmt.Appendf(nil, "%8d", n.Generation()); err != nil || !bytes.HasSuffix(log, want) || !bytes.HasSuffix(big, want) ||
+			len(log) != 8*int(n.Generation()) {
+			return fmt.Errorf("generation %d: log of %d bytes, value of %d: %w", n.Generation(), len(log), len(big), err)
+		}
+		return nil
+	}
+	for g := backend.Generation(0); g == 0; {
+		n := snap(t, s)
+		g = n.Generation()
+		n.Close()
+	}
+	var open []backend.Snapshot
+	for i := range rounds {
+		keep(t, s, fmt.Sprint(i))
+		open = append(open, openNamed(t, []*Store{s, other}[i%2], fmt.Sprint(i)))
+		if i < 5 {
+			continue
+		}
+		if err := s.RemoveSnapshot(bg, fmt.Sprint(i-5)); err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range open {
+			if err := look(n); err != nil {
+				t.Fatal(err)
+			}
+		}
+		open[0].Close()
+		open = open[1:]
+	}
+	stop()
+	checkStore(t, dir)
+	for i := rounds - 5; i < rounds; i++ {
+		if err := s.RemoveSnapshot(bg, fmt.Sprint(i)); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, n := range open {
+		n.Close()
+	}
+	for _, st := range []*Store{s, other} {
+		snap(t, st).Close()
+	}
+	settle(t, s)
+	settle(t, other)
+	if err := other.Close(); err != nil {
+		t.Error(err)
+	}
+	settle(t, openTest(t, dir, Options{Sync: Never}))
+	onlyNeeded(t, s)
 }

@@ -202,7 +202,7 @@ func (s *Store) unpin(p *pin) {
 	}
 	keep := p.name != "" && !s.closed && s.spareFiles[p.name].f == nil && lockmgr.Unlock(p.f) == nil
 	if keep {
-		s.spareFiles[p.name] = spare{p.name, p.f, p.ino}
+		s.spareFiles[p.name] = spare{p.name, p.f, p.ino, p.h.seq}
 	}
 	s.mu.Unlock()
 	if !keep {

@@ -96,12 +96,14 @@ type locator struct {
 	exts   []extent
 }
 
+// nowhere is the locator of what has no value. Never changed.
+var nowhere = &locator{}
+
 func locatorOf(e *backend.Entry) *locator {
-	l, _ := e.Locator.(*locator)
-	if l == nil {
-		l = &locator{}
+	if l, ok := e.Locator.(*locator); ok && l != nil {
+		return l
 	}
-	return l
+	return nowhere
 }
 
 func newRec(dir uint64, name string, typ byte, rev uint64, room int) []byte {

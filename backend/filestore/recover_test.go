@@ -19,7 +19,7 @@ const (
 // made returns the directory of a store with 400 keys, closed.
 func made(t *testing.T, o Options) string {
 	t.Helper()
-	dir := filepath.Join(t.TempDir(), "s")
+	dir := filepath.Join(memoryDir(t), "s")
 	o.Create = true
 	s, err := Open(dir, &o)
 	if err != nil {
@@ -260,5 +260,26 @@ func TestReadOnlyWithoutPermission(t *testing.T) {
 	wantValue(t, s, "k7", pattern(70, 7))
 	if _, err := s.Commit(bg, &backend.Batch{}); !errors.Is(err, backend.ErrReadOnly) {
 		t.Error(err)
+	}
+}
+
+func TestDurableFileIsCut(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "s")
+	s := openTest(t, dir, Options{Sync: Never})
+	put(t, s, "k", nil)
+	for _, n := range []int64{0, 1, durableSize - 1} {
+		if err := os.Truncate(filepath.Join(dir, "durable"), n); err != nil {
+			t.Fatal(err)
+		}
+		if d := s.readDurable(); d != (durable{}) {
+			t.Errorf("cut to %d: %+v", n, d)
+		}
+		put(t, s, "k", pattern(int(n)*9, 1))
+		if err := s.Sync(bg); err != nil {
+			t.Fatal(err)
+		}
+		if d := s.readDurable(); d.seq != s.cur.h.seq {
+			t.Errorf("after a sync: %+v", d)
+		}
 	}
 }

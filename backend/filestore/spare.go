@@ -26,6 +26,29 @@ type spare struct {
 	name string
 	f    *os.File
 	ino  uint64
+	seq  uint64 // of the HEAD that it was, unless another has committed since; 0 if not known
+}
+
+// sequence returns the sequence number of the HEAD that the spare was.
+func (sp *spare) sequence() uint64 {
+	if sp.seq == 0 {
+		sp.seq = sequenceOf(sp.f)
+	}
+	return sp.seq
+}
+
+// doubtSparesLocked forgets what may have changed if another Store value has committed since this one did. If none has, a spare
+// holds what it held, or what a commit that failed has left there, which is no generation and not durable.
+func (s *Store) doubtSparesLocked(base *pin) {
+	if base.h.seq == s.lastSeq {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name, sp := range s.spareFiles {
+		sp.seq = 0
+		s.spareFiles[name] = sp
+	}
 }
 
 // listSpares returns the names of the spares there are.
@@ -65,7 +88,7 @@ func (s *Store) takeSpareLocked(durable uint64) (sp spare, isNew bool, err error
 				sp.f.Close()
 				return sp, false, err
 			}
-			if ok && (durable == 0 || sequenceOf(sp.f) != durable) {
+			if ok && (durable == 0 || sp.sequence() != durable) {
 				copy(s.spareNames[1:i+1], s.spareNames[:i]) // the next commit tries it first
 				s.spareNames[0] = name
 				return sp, false, nil
@@ -115,7 +138,7 @@ func newSpare(name string, f *os.File) (spare, error) {
 	if err != nil {
 		f.Close()
 	}
-	return spare{name, f, ino}, err
+	return spare{name, f, ino, 0}, err
 }
 
 // keepSpare unlocks a spare and keeps it open for later.
@@ -179,11 +202,13 @@ func (s *Store) installLocked(base *pin, h *head, added ...*table) error {
 			return err
 		}
 	}
+	s.doubtSparesLocked(base)
 	sp, isNew, err := s.takeSpareLocked(d.seq)
 	if err != nil {
 		return err
 	}
 	f := sp.f
+	sp.seq = 0
 	h.boot = s.boot
 	s.scratch = h.encode(s.scratch)
 	_, err = f.WriteAt(s.scratch, 0)
@@ -209,6 +234,7 @@ func (s *Store) installLocked(base *pin, h *head, added ...*table) error {
 		s.keepSpare(sp)
 		return err
 	}
+	s.lastSeq = h.seq
 	p := &pin{s: s, h: h, f: f, ino: sp.ino, refs: 1}
 	s.mu.Lock()
 	if len(added) == 0 && base.tabs != nil && sameTables(h.tabs, base.h.tabs) {

@@ -1,6 +1,7 @@
 package filestore
 
 import (
+	"bufio"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -38,6 +39,7 @@ type Store struct {
 	dirf     *os.File
 	dfd      int           // of dirf
 	durf     *os.File      // may be nil if read-only
+	durMap   mapping       // of durf
 	lock     *lockmgr.Lock // the commit lock; nil if read-only
 	vols     *volumes
 	blocks   *blockCache
@@ -56,8 +58,10 @@ type Store struct {
 
 	// Guarded by the commit lock.
 	spareNames []string
+	lastSeq    uint64 // of the HEAD that was installed here last
 	scratch    []byte
 	vbuf       []byte
+	spillBuf   *bufio.Writer
 
 	removed atomic.Bool // a snapshot was removed here
 
@@ -91,6 +95,7 @@ func open(dir string, o *Options) (*Store, error) {
 	}
 	s.vols = &volumes{s: s, m: map[uint64]*volFile{}, limit: idleVolumes}
 	s.vbuf = make([]byte, 0, copyChunk+blockSize)
+	s.spillBuf = bufio.NewWriterSize(nil, 2*headBound)
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	var err error
 	if s.dir, err = filepath.Abs(dir); err == nil {
@@ -125,6 +130,7 @@ func (s *Store) release() {
 		sp.f.Close()
 	}
 	s.vols.close()
+	s.durMap.unmap()
 	if s.durf != nil {
 		s.durf.Close()
 	}
@@ -203,6 +209,7 @@ func (s *Store) start() error {
 	if s.opt.ReadOnly {
 		return nil
 	}
+	s.mapDurable()
 	return s.sweep(s.ctx)
 }
 
@@ -371,7 +378,7 @@ func (s *Store) Space() (backend.Space, error) {
 		return backend.Space{}, &os.PathError{Op: "statfs", Path: s.dir, Err: err}
 	}
 	b := uint64(st.Bsize)
-	return backend.Space{Total: st.Blocks * b, Free: st.Bfree * b, Available: st.Bavail * b, Keys: p.h.files + p.h.dirs - 1}, nil
+	return backend.Space{Total: st.Blocks * b, Free: st.Bfree * b, Available: st.Bavail * b, Keys: p.h.files + p.h.dirs - 1, Bytes: p.h.bytes}, nil
 }
 
 // Counters implements backend.Counter.

@@ -1,6 +1,7 @@
 package filestore
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -211,8 +212,17 @@ func (t *table) block(m *tableMeta, i int, keep bool) ([]byte, error) {
 	if b, ok := t.s.blocks.get(t.id, i); ok {
 		return b, nil
 	}
+	b, err := t.read(m, i)
+	if err == nil && keep {
+		t.s.blocks.put(t.id, i, b, true)
+	}
+	return b, err
+}
+
+// read reads block i into a buffer.
+func (t *table) read(m *tableMeta, i int) ([]byte, error) {
 	x := m.index[i]
-	b := make([]byte, x.n)
+	b := t.s.blocks.buffer(int(x.n))
 	n, err := readFull(m.f, b, int64(x.off))
 	switch {
 	case err != nil:
@@ -222,11 +232,7 @@ func (t *table) block(m *tableMeta, i int, keep bool) ([]byte, error) {
 	case checksum(b[:n-4]) != le.Uint32(b[n-4:]):
 		return nil, t.damaged(int64(x.off), "checksum mismatch")
 	}
-	b = b[:n-4]
-	if keep {
-		t.s.blocks.put(t.id, i, b)
-	}
-	return b, nil
+	return b[:n-4], nil
 }
 
 func (t *table) damaged(off int64, reason string) error {
@@ -278,14 +284,28 @@ func (t *table) get(dir uint64, name string, hash uint64) (rec, error) {
 	if i < 0 {
 		return nil, nil
 	}
-	b, err := t.block(m, i, true)
-	if err != nil {
-		return nil, err
+	b, cached := t.s.blocks.get(t.id, i)
+	if !cached {
+		if b, err = t.read(m, i); err != nil {
+			return nil, err
+		}
 	}
+	r, err := findRec(b, dir, name)
+	if err != nil {
+		return nil, t.damaged(int64(m.index[i].off), err.Error())
+	}
+	if !cached { // only the record stays, so that the buffer can be used again
+		r = bytes.Clone(r)
+		t.s.blocks.put(t.id, i, b, false)
+	}
+	return r, nil
+}
+
+// findRec returns the record of the key in a block; nil if there is none.
+func findRec(b []byte, dir uint64, name string) (r rec, err error) {
 	for len(b) > 0 {
-		var r rec
 		if r, b, err = cutRec(b); err != nil {
-			return nil, t.damaged(int64(m.index[i].off), err.Error())
+			return nil, err
 		}
 		if c := r.cmp(dir, name); c == 0 {
 			return r, nil

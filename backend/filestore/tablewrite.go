@@ -19,8 +19,10 @@ type tableWriter struct {
 	bloom []byte
 }
 
-func newTableWriter(f *os.File, id uint64) *tableWriter {
-	return &tableWriter{f: f, w: bufio.NewWriterSize(f, 128<<10), info: tabInfo{id: id, minGen: ^uint64(0)}}
+// newTableWriter writes to f by way of w.
+func newTableWriter(f *os.File, w *bufio.Writer, id uint64) *tableWriter {
+	w.Reset(f)
+	return &tableWriter{f: f, w: w, info: tabInfo{id: id, minGen: ^uint64(0)}}
 }
 
 func (w *tableWriter) add(r rec) error {

@@ -59,16 +59,21 @@ func (t *tx) apply(c *backend.Change) error {
 		}
 		t.parents[c.New.Ino] = c.Ref
 	}
-	l := locatorOf(c.New)
+	l, isNew := locatorOf(c.New), false
 	if c.New.Kind == backend.File && c.Parts != nil {
 		var err error
+		isNew = true
 		if l, err = t.value(c.Parts, c.New.Size); err != nil {
 			return err
 		}
 		c.New.Locator, c.Parts = l, nil
 	}
 	t.use(c.New, -1)
-	t.add = append(t.add, entryRec(c.New, l))
+	r := entryRec(c.New, l)
+	if n := len(l.inline); isNew && n > 0 {
+		l.inline = r[len(r)-n:] // it was in vbuf
+	}
+	t.add = append(t.add, r)
 	return nil
 }
 
@@ -199,12 +204,13 @@ func (t *tx) value(parts []backend.Part, size int64) (*locator, error) {
 	return &locator{exts: append(slices.Clone(exts), x)}, err
 }
 
+// inline returns a short value. It is in vbuf until its record is made.
 func (t *tx) inline(exts []extent, src []source, size int64) (*locator, error) {
 	if len(exts) > 0 {
 		l := &locator{exts: exts}
 		src = slices.Insert(src, 0, source{t.base.value(l), t.base.value(l).Size(), nil})
 	}
-	b := make([]byte, size)
+	b := t.s.vbuf[:size:size]
 	at := int64(0)
 	for _, s := range src {
 		if err := readAll(s.r, b[at:at+s.n], 0); err != nil {

@@ -46,6 +46,7 @@ Options of -o:
   sync=never        the system writes when it likes
   locktimeout=30s   longest wait for a lock
   maxvalue=         longest value: bytes, or with K, M, G
+  maxstore=         all values together, for writes through this mount
   strict            the kernel caches no names and attributes
   nocreate          fail if STORE does not exist
   fsname=           what mount(8) shows as the source; the store's path if not given
@@ -185,7 +186,7 @@ func mountNow(st backend.Store, point, dir string, o mountOptions, locks *lockmg
 	stderr := os.Stderr
 	fo := &fsnode.Options{
 		ReadOnly: o.readOnly, AllowOther: o.allowOther, NoXattr: o.noXattr, Strict: o.strict,
-		UID: o.uid, GID: o.gid, Umask: o.umask, MaxValue: o.maxValue, LockTimeout: o.lockTimeout, Locks: locks,
+		UID: o.uid, GID: o.gid, Umask: o.umask, MaxValue: o.maxValue, MaxStore: o.maxStore, LockTimeout: o.lockTimeout, Locks: locks,
 		FsName: o.fsName, Extra: o.extra, Log: log.New(stderr, "storefs: ", log.LstdFlags), Debug: debug,
 	}
 	if fo.FsName == "" {

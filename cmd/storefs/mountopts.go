@@ -17,7 +17,7 @@ type mountOptions struct {
 	uid, gid, umask                                 *uint32
 	sync                                            filestore.SyncMode
 	interval, lockTimeout                           time.Duration // 0 is the store's default
-	maxValue                                        int64         // 0 is no limit
+	maxValue, maxStore                              int64         // 0 is no limit
 	fsName                                          string        // "" is the store's path
 	extra                                           []string      // for the kernel or fusermount3, as they are
 }
@@ -111,6 +111,7 @@ var valueOptions = map[string]func(*mountOptions, string) error{
 	},
 	"sync":        func(o *mountOptions, v string) error { return o.setSync(v) },
 	"locktimeout": func(o *mountOptions, v string) (err error) { o.lockTimeout, err = parseDuration(v); return err },
+	"maxstore":    func(o *mountOptions, v string) (err error) { o.maxStore, err = parseSize(v); return err },
 	"maxvalue":    func(o *mountOptions, v string) (err error) { o.maxValue, err = parseSize(v); return err },
 	"fsname":      func(o *mountOptions, v string) error { o.fsName = v; return nil },
 }

@@ -20,6 +20,22 @@ need() {
     { say "installing $2 did not work" >&2; return 1; }
 }
 
+# need_packages FILE: installs the Debian packages that FILE names, one a line, and says so. Another node than Debian's will do.
+need_packages() {
+  local p missing=() sudo=
+  command -v dpkg-query >/dev/null 2>&1 || { say "this is no Debian: programs that are missing are not tested"; return 0; }
+  while read -r p; do
+    [ "$p" = nodejs ] && command -v node >/dev/null 2>&1 && continue
+    dpkg-query -W -f '${Status}' "$p" 2>/dev/null | grep -q 'ok installed' || missing+=("$p")
+  done <"$1"
+  [ ${#missing[@]} -gt 0 ] || return 0
+  [ "$(id -u)" = 0 ] || sudo=sudo
+  say "installing ${missing[*]}"
+  $sudo apt-get update -q >/dev/null &&
+    $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}" >/dev/null ||
+    { say "installing them did not work" >&2; return 1; }
+}
+
 # need_go: the go command, which Debian's package is too old for. Its usual place is tried too.
 need_go() {
   command -v go >/dev/null 2>&1 || PATH=$PATH:/usr/local/go/bin

@@ -257,3 +257,14 @@ func (w *world) rename(from, to string) error {
 	m := w.mounts[0].dir
 	return unix.Rename(m+"/"+from, m+"/"+to)
 }
+
+// maxstore bounds all values together; what is there can be replaced, and removing makes room.
+func TestMaxStore(t *testing.T) {
+	_, m := one(t, "maxstore=10K")
+	must(t, os.WriteFile(m+"/a", make([]byte, 6000), 0o644))
+	wantErr(t, "too much", os.WriteFile(m+"/b", make([]byte, 6000), 0o644), unix.EDQUOT)
+	must(t, os.WriteFile(m+"/a", make([]byte, 9000), 0o644))
+	wantErr(t, "truncate", os.Truncate(m+"/a", 11000), unix.EDQUOT)
+	must(t, os.Remove(m+"/a"))
+	must(t, os.WriteFile(m+"/b", make([]byte, 6000), 0o644))
+}

@@ -21,7 +21,7 @@ echo X | dd of="$W/src/dir/large" bs=1 seek=150000 conv=notrunc status=none; ech
 rsync -a --inplace --no-whole-file "$W/src/" to; same "$W/src" to; same "$W/src" "$O/to"; is "$(rsync -acin --inplace "$W/src/" to)" ""
 echo tail >> "$W/src/dir/large"; rsync -a --append "$W/src/" to; cmp "$W/src/dir/large" "$O/to/dir/large"; rm -r "$W/src"`},
 		{"tar", "tar gzip", `
-files "$W/src"; tar -cf a.tar -C "$W" src; tar -xpf a.tar; same "$W/src" src; same "$W/src" "$O/src"
+export TAR_OPTIONS=--format=posix; files "$W/src"; tar -cf a.tar -C "$W" src; tar -xpf a.tar; same "$W/src" src; same "$W/src" "$O/src"
 tar -czf b.tgz src; mkdir b; tar -xzpf "$O/b.tgz" -C b; same src b/src; tar -df b.tgz; echo x > x; tar -rf a.tar x; is "$(tar -tf "$O/a.tar" | tail -n 1)" x
 mkdir "$W/x"; tar -cf - src | tar -xpf - -C "$W/x"; same "$W/src" "$W/x/src"; tar --delete -f a.tar x; is "$(tar -tf "$O/a.tar" | grep -cx x || :)" 0; rm -r "$W/src" "$W/x"`},
 		{"zip, unzip", "zip unzip", `
