@@ -25,7 +25,33 @@ const (
 	statusConflict = 75 // changed by someone else meanwhile: try again (EX_TEMPFAIL of sysexits.h)
 )
 
-func main() { os.Exit(run(os.Args[1:])) }
+func main() {
+	if isHelper(os.Args[0]) {
+		os.Exit(runHelper(os.Args[1:]))
+	}
+	os.Exit(run(os.Args[1:]))
+}
+
+// runHelper executes a command line of mount(8).
+func runHelper(args []string) int {
+	mount, fake, err := helperArgs(args)
+	if err != nil {
+		printError(os.Stderr, "mount", err)
+		return helperUsage
+	}
+	if fake {
+		return statusOK
+	}
+	os.Args = append([]string{"storefs"}, mount...) // the daemon is started with the same
+	switch status := run(mount); status {
+	case statusOK:
+		return statusOK
+	case statusUsage:
+		return helperUsage
+	default:
+		return helperFailed
+	}
+}
 
 // run executes one command line and returns the exit status.
 func run(args []string) int {

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
@@ -58,12 +59,13 @@ Options of -o:
 				return err
 			}
 			if _, isDaemon := os.LookupEnv(readyEnv); !foreground && !debug && !isDaemon {
-				daemon, err := startDaemon(os.Args[1:], nil)
+				d, err := startDaemon(os.Args[1:], nil)
 				if err != nil {
 					return err
 				}
-				return daemon.Release()
+				return d.Release()
 			}
+			o.notify = foreground || debug
 			return serve(args[0], args[1], o, debug)
 		}),
 	}
@@ -128,7 +130,18 @@ func serve(storeArg, pointArg string, o mountOptions, debug bool) (err error) {
 	if err := errors.Join(os.Chdir("/"), parent.ready()); err != nil {
 		return errors.Join(err, srv.Shutdown(point))
 	}
+	if o.notify {
+		notify(daemon.SdNotifyReady)
+		defer notify(daemon.SdNotifyStopping)
+	}
 	return wait(srv, point, sigs)
+}
+
+// notify tells systemd, if that has started us and wants to know (Type=notify).
+func notify(state string) {
+	if _, err := daemon.SdNotify(false, state); err != nil {
+		log.Printf("storefs: notify systemd: %v", err)
+	}
 }
 
 // wait returns when the mount is gone and nothing of it is still being published.

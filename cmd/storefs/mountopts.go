@@ -19,6 +19,7 @@ type mountOptions struct {
 	interval, lockTimeout                           time.Duration // 0 is the store's default
 	maxValue, maxStore                              int64         // 0 is no limit
 	fsName                                          string        // "" is the store's path
+	notify                                          bool          // tell systemd; no option, but the way of running
 	extra                                           []string      // for the kernel or fusermount3, as they are
 }
 

@@ -15,8 +15,9 @@ import (
 
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
-		"storefs": main,
-		"mkstore": mkstore,
+		"storefs":            main,
+		"mount.fuse.storefs": main,
+		"mkstore":            mkstore,
 	})
 }
 
