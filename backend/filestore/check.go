@@ -65,7 +65,7 @@ func Check(ctx context.Context, dir string, report func(error)) (CheckResult, er
 
 // snapshot checks the generation kept under name, and adds what is wrong with it to the result.
 func (c *checker) snapshot(ctx context.Context, name string) error {
-	p, err := c.s.pinNamed(name)
+	p, err := c.s.pinNamed(ctx, name)
 	if errors.Is(err, backend.ErrNotFound) { // removed meanwhile
 		return nil
 	}

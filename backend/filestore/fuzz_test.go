@@ -150,3 +150,17 @@ func byteSlices(recs []rec) [][]byte {
 	}
 	return out
 }
+
+func FuzzNamed(f *testing.F) {
+	n := named{gen: 1, seq: 2, nextID: 3, made: 4, length: headFixed + 4}
+	f.Add(n.encode(nil))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		n, err := decodeNamed(b, "x")
+		if err != nil {
+			return
+		}
+		if again := n.encode(nil); !bytes.Equal(again, b[:namedFixed]) {
+			t.Errorf("%x became %x", b[:namedFixed], again)
+		}
+	})
+}

@@ -253,12 +253,9 @@ func (s *Store) removeSnapshot(ctx context.Context, name string) error {
 // OpenSnapshot implements backend.Snapshotter.
 func (s *Store) OpenSnapshot(ctx context.Context, name string) (backend.Snapshot, error) {
 	err := backend.ValidName(name)
-	if err == nil {
-		err = ctx.Err()
-	}
 	var p *pin
 	if err == nil {
-		p, err = s.pinNamed(name)
+		p, err = s.pinNamed(ctx, name)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open snapshot %q: %w", name, err)
@@ -268,9 +265,12 @@ func (s *Store) OpenSnapshot(ctx context.Context, name string) (backend.Snapshot
 
 // pinNamed pins the generation kept under name: like that of a HEAD file, with a shared lock on the snapshot's. If
 // the name still leads to the file when that is locked, whoever removes it finds the lock.
-func (s *Store) pinNamed(name string) (*pin, error) {
+func (s *Store) pinNamed(ctx context.Context, name string) (*pin, error) {
 	path := s.namedPath(name)
 	for {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
 		f, err := openRegular(path)
 		if errors.Is(err, os.ErrNotExist) {
 			return nil, backend.ErrNotFound
@@ -290,6 +290,9 @@ func (s *Store) pinNamed(name string) (*pin, error) {
 		var st unix.Stat_t
 		if !ok || unix.Stat(path, &st) != nil || st.Ino != ino { // removed meanwhile
 			f.Close()
+			if !ok { // or locked by another program
+				time.Sleep(time.Millisecond)
+			}
 			continue
 		}
 		h, err := readNamedHead(f)

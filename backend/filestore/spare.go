@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -18,6 +19,7 @@ const (
 	headBound  = 32 << 10 // record bytes at which HEAD is spilled into a table
 	spareSize  = 64 << 10 // what every spare has on disk from the start, so that a full disk does not stop removals
 	minSpares  = 2
+	spareWait  = time.Second
 	manySpares = 6 // more than that are removed when nobody holds them
 )
 
@@ -112,6 +114,25 @@ func (s *Store) takeSpareLocked(durable uint64) (sp spare, isNew bool, err error
 	return sp, true, err
 }
 
+// awaitSpareLocked returns a spare on a full disk, on which none can be made: one that a reader lets go of soon, or the one that is kept because it
+// is the newest durable generation, once base is durable instead.
+func (s *Store) awaitSpareLocked(base *pin, d durable) (spare, error) {
+	if base.f != nil && d.seq != base.h.seq {
+		if err := s.syncFiles(s.ctx, base, d); err != nil {
+			return spare{}, err
+		}
+		if err := s.writeDurableLocked(base.h); err != nil {
+			return spare{}, err
+		}
+	}
+	for end := time.Now().Add(spareWait); ; time.Sleep(time.Millisecond) { // readers of other processes tell nobody when they let go
+		sp, _, err := s.takeSpareLocked(base.h.seq)
+		if !errors.Is(err, unix.ENOSPC) || time.Now().After(end) {
+			return sp, err
+		}
+	}
+}
+
 // openSpareLocked opens the file that has the name now: others exchange names, but only under the commit lock.
 func (s *Store) openSpareLocked(name string) (spare, error) {
 	s.mu.Lock()
@@ -204,6 +225,9 @@ func (s *Store) installLocked(base *pin, h *head, added ...*table) error {
 	}
 	s.doubtSparesLocked(base)
 	sp, isNew, err := s.takeSpareLocked(d.seq)
+	if errors.Is(err, unix.ENOSPC) {
+		sp, err = s.awaitSpareLocked(base, d)
+	}
 	if err != nil {
 		return err
 	}
