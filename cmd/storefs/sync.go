@@ -22,9 +22,9 @@ func newSync() *cobra.Command {
 func newCompact() *cobra.Command {
 	return &cobra.Command{
 		Use:   "compact STORE",
-		Short: "Give back the room of what was replaced and removed",
-		Long: `Merge the index and give back the room that replaced and removed values take. The store may be in use: nobody waits
-for it. What open files and snapshots still show stays.`,
+		Short: "Merge the index of a store",
+		Long: `Merge the tables of the index into one, which is what reading is fastest with and takes the least room. The store may be in use:
+nobody waits for it.`,
 		Args: argCount(1, 1),
 		RunE: operation(func(cmd *cobra.Command, args []string) error {
 			o := &filestore.Options{Command: "storefs compact"}

@@ -90,7 +90,11 @@ func txn(target string, argv []string, o txnOptions) (err error) {
 	case o.readOnly && private != nil: // it shows one generation, and nothing else
 		return r.run(point)
 	case o.readOnly:
-		return readOnlyTxn(r, filepath.Join(point, reserved, "snapshots", txnName()))
+		err := readOnlyTxn(r, filepath.Join(point, reserved, "snapshots", txnName()))
+		if m, ok := mountAt(point); ok && errors.Is(err, unix.EROFS) {
+			err = hinted(err, "of a read-only mount only the store can be used: storefs txn --read-only %s", shellWord(m.source))
+		}
+		return err
 	}
 	if !o.noWait {
 		lock, err := lockTxn(point, o.timeout, r.sigs)
