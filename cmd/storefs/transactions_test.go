@@ -14,6 +14,9 @@ import (
 // docScripts writes the scripts that stand in docs/transactions.md to a folder, and puts it before PATH.
 func docScripts(t *testing.T) {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	text, err := os.ReadFile("../../docs/transactions.md")
 	if err != nil {
 		t.Fatal(err)
