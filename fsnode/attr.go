@@ -86,7 +86,7 @@ func (s *Server) Lookup(cancel <-chan struct{}, h *fuse.InHeader, name string, o
 		return s.status("lookup", err)
 	}
 	defer snap.Close()
-	if !t.led(snap, dir) {
+	if !t.led(snap, dir, h.Pid) {
 		return fuse.Status(syscall.ESTALE)
 	}
 	e, err := snap.Lookup(ref)

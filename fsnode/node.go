@@ -247,14 +247,11 @@ func (t *tree) refuse(tid uint32, ref backend.Ref, write bool) {
 // bind chooses the node that a lookup by thread tid hands out for entry e of snapshot snap, and counts the reference.
 func (t *tree) bind(snap backend.Snapshot, e *backend.Entry, tid uint32) *node {
 	if e.Kind != backend.File {
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		v := t.versionLocked(e)
-		if v.cur == nil || elsewhere(v, e, t.root) {
-			v.cur = t.newNodeLocked(v)
+		n, was := t.bindListed(e)
+		if was != nil {
+			t.forgetSoon(*was)
 		}
-		t.holdLocked(v.cur)
-		return v.cur
+		return n
 	}
 	var value, old backend.Value
 	t.mu.Lock()
@@ -285,6 +282,23 @@ func (t *tree) bind(snap backend.Snapshot, e *backend.Entry, tid uint32) *node {
 // the one that it has the kernel would need locks that may be taken, and then tells the program ESTALE.
 func elsewhere(v *version, e *backend.Entry, root *node) bool {
 	return e.Kind == backend.Dir && v.cur != root && v.cur.at != e.Ref
+}
+
+// bindListed chooses the node that a listing hands out for e, and counts the reference. If e is a directory that the kernel knows elsewhere,
+// was says where.
+func (t *tree) bindListed(e *backend.Entry) (n *node, was *backend.Ref) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	v := t.versionLocked(e)
+	if v.cur != nil && elsewhere(v, e, t.root) {
+		at := v.cur.at
+		was, v.cur = &at, nil
+	}
+	if v.cur == nil || v.cur.tainted {
+		v.cur = t.newNodeLocked(v)
+	}
+	t.holdLocked(v.cur)
+	return v.cur, was
 }
 
 // chooseLocked is bind for a file. It keeps *value, setting it to nil, if it reserves a node.

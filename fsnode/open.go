@@ -53,7 +53,7 @@ func (t *tree) openRead(n *node, tid uint32, out *fuse.OpenOut) fuse.Status {
 		return t.status("open", err)
 	}
 	defer snap.Close()
-	if !t.led(snap, ref.Dir) {
+	if !t.led(snap, ref.Dir, tid) {
 		return fuse.Status(syscall.ESTALE)
 	}
 	e, err := snap.Lookup(ref)
@@ -150,7 +150,7 @@ func (t *tree) openWrite(n *node, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Statu
 		return t.status("open", err)
 	}
 	defer snap.Close()
-	if !t.led(snap, ref.Dir) {
+	if !t.led(snap, ref.Dir, tid) {
 		return fuse.Status(syscall.ESTALE)
 	}
 	e, err := snap.Lookup(ref)
@@ -212,7 +212,7 @@ func (t *tree) writingLocked(h *writeHandle, n *node, out *fuse.OpenOut) {
 // Create makes a file and opens it. What is opened for writing exists for others once it is published.
 func (s *Server) Create(cancel <-chan struct{}, in *fuse.CreateIn, name string, out *fuse.CreateOut) fuse.Status {
 	s.count(opCreate)
-	t, ref, st := s.place(in.NodeId, name)
+	t, ref, st := s.place(&in.InHeader, in.NodeId, name)
 	if st != fuse.OK {
 		return st
 	}
