@@ -144,12 +144,12 @@ func (s *Server) Readlink(cancel <-chan struct{}, h *fuse.InHeader) ([]byte, fus
 		return nil, fuse.Status(syscall.ESTALE)
 	}
 	s.mu.Lock()
-	e, gone := n.v.e, n.v.gone
+	e, at, gone := n.v.e, n.at, n.v.gone
 	s.mu.Unlock()
 	if e.Kind != backend.Symlink {
 		return nil, fuse.EINVAL
 	}
-	if now, err := n.t.entry(e.Ref); !gone && (err != nil || now.Ino != e.Ino) {
+	if now, err := n.t.entry(at); !gone && (err != nil || now.Ino != e.Ino) {
 		if err == nil && now.Kind == backend.Symlink {
 			return []byte(now.Target), fuse.OK
 		}
@@ -266,7 +266,7 @@ func (s *Server) Rename(cancel <-chan struct{}, in *fuse.RenameIn, oldName, newN
 	defer s.names.Unlock()
 	var b backend.Batch
 	b.Rename(from, to, flags)
-	done, err := t.commit(ctx, &b)
+	_, err := t.commit(ctx, &b)
 	if errors.Is(err, backend.ErrNotFound) && t.pendingAt(from) != nil && flags&backend.Exchange == 0 {
 		err = t.renamePending(from, to, flags)
 	}
@@ -275,9 +275,7 @@ func (s *Server) Rename(cancel <-chan struct{}, in *fuse.RenameIn, oldName, newN
 	}
 	t.moveWriters(from, to, flags)
 	t.mu.Lock()
-	for _, c := range done.Changes {
-		t.movedLocked(c.New)
-	}
+	t.movedLocked(from, to, flags&backend.Exchange != 0)
 	t.mu.Unlock()
 	return fuse.OK
 }

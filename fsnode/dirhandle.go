@@ -44,6 +44,7 @@ func (s *Server) OpenDir(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.Open
 			return s.status("opendir", err)
 		}
 	}
+	s.served(in.Pid)
 	out.Fh = s.newHandle(h)
 	return fuse.OK
 }

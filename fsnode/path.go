@@ -47,26 +47,40 @@ func (t *tree) led(snap backend.Snapshot, dir backend.Ino, tid uint32) bool {
 	for _, n := range passed {
 		n.placed = gen
 	}
-	delete(t.refused, tid)
 	t.mu.Unlock()
 	return true
 }
 
+// refuseFor is how long a thread whose path was refused is taken to be trying it again, unless it is served before.
+const refuseFor = 200 * time.Millisecond
+
 // refuseOnce says whether a request of thread tid may be answered with ESTALE: the kernel looks the path up again once, and what that found
 // is new enough, whatever happened since.
 func (s *Server) refuseOnce(tid uint32) bool {
-	now := time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if at, again := s.refused[tid]; again && now.Sub(at) < time.Second {
+	if s.refusedLocked(tid) {
 		delete(s.refused, tid)
 		return false
 	}
 	if len(s.refused) > maxKeptTries {
 		clear(s.refused)
 	}
-	s.refused[tid] = now
+	s.refused[tid] = time.Now()
 	return true
+}
+
+// refusedLocked says whether thread tid was told to look its path up again, and was not served since.
+func (s *Server) refusedLocked(tid uint32) bool {
+	at, ok := s.refused[tid]
+	return ok && time.Since(at) < refuseFor
+}
+
+// served notes that a request of thread tid was answered.
+func (s *Server) served(tid uint32) {
+	s.mu.Lock()
+	delete(s.refused, tid)
+	s.mu.Unlock()
 }
 
 // forgetSoon makes the kernel forget a name, and waits for that, but not for long: the kernel may hold a lock for the request that we answer
@@ -98,11 +112,24 @@ func (t *tree) ledNow(dir backend.Ino, tid uint32) bool {
 	return t.led(snap, dir, tid)
 }
 
-// movedLocked notes where the kernel knows a directory after a rename that it asked for.
-func (t *tree) movedLocked(e *backend.Entry) {
-	if e != nil && e.Kind == backend.Dir {
-		if n := t.dirNodeLocked(e.Ino); n != nil {
-			n.at = e.Ref
-		}
+// namedLocked notes that the kernel knows n by the name ref.
+func (t *tree) namedLocked(n *node, ref backend.Ref) {
+	if t.named[n.at] == n {
+		delete(t.named, n.at)
+	}
+	n.at = ref
+	t.named[ref] = n
+}
+
+// movedLocked notes a rename that the kernel asked for: it has moved what it knew by these names.
+func (t *tree) movedLocked(from, to backend.Ref, exchanged bool) {
+	a, b := t.named[from], t.named[to]
+	delete(t.named, from)
+	delete(t.named, to)
+	if a != nil {
+		t.namedLocked(a, to)
+	}
+	if b != nil && exchanged {
+		t.namedLocked(b, from)
 	}
 }
