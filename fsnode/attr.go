@@ -63,7 +63,7 @@ func (t *tree) answer(out *fuse.EntryOut, n *node) {
 		out.SetAttrTimeout(0)
 	}
 	n.tellLocked(e.Ino, out.AttrTimeout() > 0)
-	t.movedLocked(&e)
+	t.namedLocked(n, e.Ref)
 	t.mu.Unlock()
 }
 
@@ -86,7 +86,7 @@ func (s *Server) Lookup(cancel <-chan struct{}, h *fuse.InHeader, name string, o
 		return s.status("lookup", err)
 	}
 	defer snap.Close()
-	if !t.led(snap, dir) {
+	if !t.led(snap, dir, h.Pid) {
 		return fuse.Status(syscall.ESTALE)
 	}
 	e, err := snap.Lookup(ref)
@@ -120,6 +120,7 @@ func (t *tree) lookupPending(ref backend.Ref, tid uint32, out *fuse.EntryOut) (f
 	n := w.node
 	t.holdLocked(n)
 	n.tellLocked(e.Ino, false)
+	t.namedLocked(n, ref)
 	t.mu.Unlock()
 	out.NodeId, out.Generation = n.id, 1
 	t.fill(&out.Attr, &e)
@@ -352,9 +353,9 @@ func (t *tree) truncate(ctx ctx, n *node, size int64) error {
 // cut what they see.
 func (t *tree) truncateRefused(n *node, tid uint32) bool {
 	t.mu.Lock()
-	ref, read := n.v.e.Ref, n.readers > 0 || n.reservedFor(false, tid)
+	ref, read := n.at, n.readers > 0 || n.reservedFor(false, tid)
 	r := t.retries[tid]
-	again := r != nil && r.n != n && r.t == t && r.ref == ref
+	again := r != nil && r.n != n && r.t == t && r.ref == ref || t.refusedLocked(tid)
 	if !read || again {
 		n.tainted = true
 		if n.v.cur == n {

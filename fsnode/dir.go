@@ -55,7 +55,7 @@ func (t *tree) note(done backend.Committed) {
 }
 
 // place returns where name in the directory that node id is would stand, and in which tree, if it may be changed.
-func (s *Server) place(id uint64, name string) (*tree, backend.Ref, fuse.Status) {
+func (s *Server) place(h *fuse.InHeader, id uint64, name string) (*tree, backend.Ref, fuse.Status) {
 	if isControl(id) || id == rootNode && name == controlName {
 		return nil, backend.Ref{}, fuse.EPERM
 	}
@@ -68,7 +68,7 @@ func (s *Server) place(id uint64, name string) (*tree, backend.Ref, fuse.Status)
 	case len(name) > backend.MaxName:
 		return nil, backend.Ref{}, fuse.Status(syscall.ENAMETOOLONG)
 	}
-	if !t.ledNow(dir) {
+	if !t.ledNow(dir, h.Pid) {
 		return nil, backend.Ref{}, fuse.Status(syscall.ESTALE)
 	}
 	return t, backend.Ref{Dir: dir, Name: name}, fuse.OK
@@ -114,7 +114,7 @@ func (s *Server) Mkdir(cancel <-chan struct{}, in *fuse.MkdirIn, name string, ou
 	if isControl(in.NodeId) {
 		return s.mkdirControl(cancel, in, name, out)
 	}
-	t, ref, st := s.place(in.NodeId, name)
+	t, ref, st := s.place(&in.InHeader, in.NodeId, name)
 	if st != fuse.OK {
 		return st
 	}
@@ -125,7 +125,7 @@ func (s *Server) Mkdir(cancel <-chan struct{}, in *fuse.MkdirIn, name string, ou
 
 func (s *Server) Symlink(cancel <-chan struct{}, h *fuse.InHeader, target, name string, out *fuse.EntryOut) fuse.Status {
 	s.count(opSymlink)
-	t, ref, st := s.place(h.NodeId, name)
+	t, ref, st := s.place(h, h.NodeId, name)
 	if st != fuse.OK {
 		return st
 	}
@@ -144,13 +144,18 @@ func (s *Server) Readlink(cancel <-chan struct{}, h *fuse.InHeader) ([]byte, fus
 		return nil, fuse.Status(syscall.ESTALE)
 	}
 	s.mu.Lock()
-	e, gone := n.v.e, n.v.gone
+	e, at, gone := n.v.e, n.at, n.v.gone
 	s.mu.Unlock()
 	if e.Kind != backend.Symlink {
 		return nil, fuse.EINVAL
 	}
-	if now, err := n.t.entry(e.Ref); !gone && (err != nil || now.Ino != e.Ino) {
-		return nil, fuse.Status(syscall.ESTALE) // something else stands there
+	if now, err := n.t.entry(at); !gone && (err != nil || now.Ino != e.Ino) {
+		if err == nil && now.Kind == backend.Symlink {
+			return []byte(now.Target), fuse.OK
+		}
+		if s.refuseOnce(h.Pid) {
+			return nil, fuse.Status(syscall.ESTALE) // something else stands there
+		}
 	}
 	return []byte(e.Target), fuse.OK
 }
@@ -158,7 +163,7 @@ func (s *Server) Readlink(cancel <-chan struct{}, h *fuse.InHeader) ([]byte, fus
 // Mknod makes an empty file; there are no device nodes here.
 func (s *Server) Mknod(cancel <-chan struct{}, in *fuse.MknodIn, name string, out *fuse.EntryOut) fuse.Status {
 	s.count(opMknod)
-	t, ref, st := s.place(in.NodeId, name)
+	t, ref, st := s.place(&in.InHeader, in.NodeId, name)
 	if st != fuse.OK {
 		return st
 	}
@@ -188,7 +193,7 @@ func (s *Server) Link(cancel <-chan struct{}, in *fuse.LinkIn, name string, out 
 
 func (s *Server) Unlink(cancel <-chan struct{}, h *fuse.InHeader, name string) fuse.Status {
 	s.count(opUnlink)
-	t, ref, st := s.place(h.NodeId, name)
+	t, ref, st := s.place(h, h.NodeId, name)
 	if st != fuse.OK {
 		return st
 	}
@@ -215,7 +220,7 @@ func (s *Server) Rmdir(cancel <-chan struct{}, h *fuse.InHeader, name string) fu
 	if isControl(h.NodeId) {
 		return s.rmdirControl(cancel, h, name)
 	}
-	t, ref, st := s.place(h.NodeId, name)
+	t, ref, st := s.place(h, h.NodeId, name)
 	if st != fuse.OK {
 		return st
 	}
@@ -232,11 +237,11 @@ func (s *Server) Rename(cancel <-chan struct{}, in *fuse.RenameIn, oldName, newN
 	if isControl(in.NodeId) || isControl(in.Newdir) {
 		return s.renameControl(cancel, in, oldName, newName)
 	}
-	t, from, st := s.place(in.NodeId, oldName)
+	t, from, st := s.place(&in.InHeader, in.NodeId, oldName)
 	if st != fuse.OK {
 		return st
 	}
-	other, to, st := s.place(in.Newdir, newName)
+	other, to, st := s.place(&in.InHeader, in.Newdir, newName)
 	if st != fuse.OK {
 		return st
 	}
@@ -261,7 +266,7 @@ func (s *Server) Rename(cancel <-chan struct{}, in *fuse.RenameIn, oldName, newN
 	defer s.names.Unlock()
 	var b backend.Batch
 	b.Rename(from, to, flags)
-	done, err := t.commit(ctx, &b)
+	_, err := t.commit(ctx, &b)
 	if errors.Is(err, backend.ErrNotFound) && t.pendingAt(from) != nil && flags&backend.Exchange == 0 {
 		err = t.renamePending(from, to, flags)
 	}
@@ -270,9 +275,7 @@ func (s *Server) Rename(cancel <-chan struct{}, in *fuse.RenameIn, oldName, newN
 	}
 	t.moveWriters(from, to, flags)
 	t.mu.Lock()
-	for _, c := range done.Changes {
-		t.movedLocked(c.New)
-	}
+	t.movedLocked(from, to, flags&backend.Exchange != 0)
 	t.mu.Unlock()
 	return fuse.OK
 }

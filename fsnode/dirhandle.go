@@ -37,13 +37,14 @@ func (s *Server) OpenDir(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.Open
 		if h.t, h.dir = s.dirOf(in.NodeId); h.dir == 0 {
 			return fuse.Status(syscall.ESTALE)
 		}
-		if !h.t.ledNow(h.dir) {
+		if !h.t.ledNow(h.dir, in.Pid) {
 			return fuse.Status(syscall.ESTALE)
 		}
 		if err := h.rewind(); err != nil {
 			return s.status("opendir", err)
 		}
 	}
+	s.served(in.Pid)
 	out.Fh = s.newHandle(h)
 	return fuse.OK
 }
@@ -172,21 +173,10 @@ func (s *Server) ReadDirPlus(cancel <-chan struct{}, in *fuse.ReadIn, out *fuse.
 		if err != nil || now.Ino != e.Ino {
 			return true // no node: the kernel will look it up
 		}
-		t.answer(o, t.bindListed(&now))
+		n, _ := t.bindListed(&now)
+		t.answer(o, n)
 		return true
 	})
-}
-
-// bindListed chooses the node that a listing hands out for e, and counts the reference.
-func (t *tree) bindListed(e *backend.Entry) *node {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	v := t.versionLocked(e)
-	if v.cur == nil || v.cur.tainted || elsewhere(v, e, t.root) {
-		v.cur = t.newNodeLocked(v)
-	}
-	t.holdLocked(v.cur)
-	return v.cur
 }
 
 // readDir gives entries from an offset on to add until it returns false. Entries of the directory itself, and of the

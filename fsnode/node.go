@@ -19,7 +19,7 @@ type node struct {
 	readers  int                    // open read handles
 	writer   *writeHandle           // the handle that is open for writing
 	reserved map[uint32]reservation // by the thread that was refused and will open it
-	at       backend.Ref            // of a directory: where the kernel thinks that it stands
+	at       backend.Ref            // the name by which the kernel knows it
 	placed   backend.Generation     // of a directory: when that was last found to be so
 	told     []uint64               // the inode numbers that the kernel may show for it
 	kept     bool                   // the kernel was told to keep its attributes
@@ -137,6 +137,9 @@ func (s *Server) forgetLocked(id, count uint64) {
 	}
 	n.lookups = 0
 	delete(s.nodes, id)
+	if n.t.named[n.at] == n {
+		delete(n.t.named, n.at)
+	}
 	s.leaveLocked(n)
 	if n.v.e.Kind == backend.Dir {
 		ino := n.v.e.Ino
@@ -247,14 +250,11 @@ func (t *tree) refuse(tid uint32, ref backend.Ref, write bool) {
 // bind chooses the node that a lookup by thread tid hands out for entry e of snapshot snap, and counts the reference.
 func (t *tree) bind(snap backend.Snapshot, e *backend.Entry, tid uint32) *node {
 	if e.Kind != backend.File {
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		v := t.versionLocked(e)
-		if v.cur == nil || elsewhere(v, e, t.root) {
-			v.cur = t.newNodeLocked(v)
+		n, was := t.bindListed(e)
+		if was != nil {
+			t.forgetSoon(*was)
 		}
-		t.holdLocked(v.cur)
-		return v.cur
+		return n
 	}
 	var value, old backend.Value
 	t.mu.Lock()
@@ -281,10 +281,28 @@ func (t *tree) bind(snap backend.Snapshot, e *backend.Entry, tid uint32) *node {
 	return n
 }
 
-// elsewhere says whether the kernel knows directory e, of version v, at another place than e.Ref. Then it has to be another node here: to move
-// the one that it has the kernel would need locks that may be taken, and then tells the program ESTALE.
+// elsewhere says whether the kernel knows the node of v by another name than e.Ref. Then it has to be another node here. A node with two
+// names could not be asked whether the right one still leads to it; and to move a directory the kernel would need locks that may be taken,
+// and then tells the program ESTALE.
 func elsewhere(v *version, e *backend.Entry, root *node) bool {
-	return e.Kind == backend.Dir && v.cur != root && v.cur.at != e.Ref
+	return v.cur != nil && v.cur != root && v.cur.at != (backend.Ref{}) && v.cur.at != e.Ref
+}
+
+// bindListed chooses the node that a listing hands out for e, and counts the reference. If e is a directory that the kernel knows elsewhere,
+// was says where.
+func (t *tree) bindListed(e *backend.Entry) (n *node, was *backend.Ref) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	v := t.versionLocked(e)
+	if elsewhere(v, e, t.root) {
+		at := v.cur.at
+		was, v.cur = &at, nil
+	}
+	if v.cur == nil || v.cur.tainted {
+		v.cur = t.newNodeLocked(v)
+	}
+	t.holdLocked(v.cur)
+	return v.cur, was
 }
 
 // chooseLocked is bind for a file. It keeps *value, setting it to nil, if it reserves a node.
@@ -300,7 +318,7 @@ func (t *tree) chooseLocked(e *backend.Entry, tid uint32, r *retry, value *backe
 		r.n, r.value, *value = n, *value, nil
 		return n
 	}
-	if v.cur == nil || v.cur.tainted {
+	if v.cur == nil || v.cur.tainted || elsewhere(v, e, t.root) {
 		v.cur = t.newNodeLocked(v)
 	}
 	if r != nil {

@@ -93,8 +93,22 @@ func (t *tree) changed(c backend.Change) {
 		}
 	}
 	t.forgetName(c.Ref)
+	if c.New == nil || c.New.Kind != backend.Dir {
+		return
+	}
 	t.mu.Lock()
-	t.movedLocked(c.New) // whoever is still inside by a name that led there has no other
+	n := t.dirNodeLocked(c.New.Ino)
+	if n == nil || n.at == c.Ref {
+		t.mu.Unlock()
+		return
+	}
+	at := n.at
+	t.mu.Unlock()
+	t.forgetName(at)
+	t.mu.Lock()
+	if n.at == at {
+		t.namedLocked(n, c.Ref) // whoever is still inside, by a name that led there, has no other
+	}
 	t.mu.Unlock()
 }
 

@@ -40,11 +40,11 @@ func (t *tree) openRead(n *node, tid uint32, out *fuse.OpenOut) fuse.Status {
 		n.readers++
 		n.v.read = true
 		t.mu.Unlock()
-		t.opened(&readHandle{t: t, node: n, value: r.value}, out)
+		t.opened(&readHandle{t: t, node: n, value: r.value}, tid, out)
 		return fuse.OK
 	}
-	ref, ino := n.v.e.Ref, n.v.e.Ino
-	again := r != nil && r.t == t && r.ref == ref
+	ref, ino := n.at, n.v.e.Ino
+	again := r != nil && r.t == t && r.ref == ref || t.refusedLocked(tid)
 	t.mu.Unlock()
 
 	t.awaitRelease(ref)
@@ -53,7 +53,7 @@ func (t *tree) openRead(n *node, tid uint32, out *fuse.OpenOut) fuse.Status {
 		return t.status("open", err)
 	}
 	defer snap.Close()
-	if !t.led(snap, ref.Dir) {
+	if !t.led(snap, ref.Dir, tid) {
 		return fuse.Status(syscall.ESTALE)
 	}
 	e, err := snap.Lookup(ref)
@@ -83,7 +83,7 @@ func (t *tree) openRead(n *node, tid uint32, out *fuse.OpenOut) fuse.Status {
 		n.readers++
 		n.v.read = true
 		t.mu.Unlock()
-		t.opened(h, out)
+		t.opened(h, tid, out)
 		return fuse.OK
 	}
 	t.mu.Unlock()
@@ -100,7 +100,7 @@ func (t *tree) openRead(n *node, tid uint32, out *fuse.OpenOut) fuse.Status {
 	}
 	t.stats.direct.Add(1)
 	h.direct = true
-	t.opened(h, out)
+	t.opened(h, tid, out)
 	return fuse.OK
 }
 
@@ -110,11 +110,12 @@ func (t *tree) openStaged(w *writeHandle, n *node, tid uint32, out *fuse.OpenOut
 	if !w.openBy(tid) || !w.share() {
 		return fuse.ENOENT
 	}
-	t.opened(&readHandle{t: t, node: n, value: staged{w}, direct: true}, out)
+	t.opened(&readHandle{t: t, node: n, value: staged{w}, direct: true}, tid, out)
 	return fuse.OK
 }
 
-func (t *tree) opened(h *readHandle, out *fuse.OpenOut) {
+func (t *tree) opened(h *readHandle, tid uint32, out *fuse.OpenOut) {
+	t.served(tid)
 	out.Fh = t.newHandle(h)
 	out.OpenFlags = fuse.FOPEN_KEEP_CACHE | fuse.FOPEN_NOFLUSH
 	if h.direct {
@@ -128,9 +129,9 @@ func (t *tree) openWrite(n *node, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Statu
 	blind := in.Flags&(syscall.O_TRUNC|syscall.O_APPEND) != 0
 	t.mu.Lock()
 	r := t.retries[tid]
-	ref, ino := n.v.e.Ref, n.v.e.Ino
+	ref, ino := n.at, n.v.e.Ino
 	mine := r != nil && r.n == n && r.write
-	again := r != nil && !mine && r.t == t && r.ref == ref
+	again := !mine && (r != nil && r.t == t && r.ref == ref || t.refusedLocked(tid))
 	t.mu.Unlock()
 	t.awaitRelease(ref)
 	if err := t.room(leastRoom); err != nil {
@@ -150,7 +151,7 @@ func (t *tree) openWrite(n *node, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Statu
 		return t.status("open", err)
 	}
 	defer snap.Close()
-	if !t.led(snap, ref.Dir) {
+	if !t.led(snap, ref.Dir, tid) {
 		return fuse.Status(syscall.ESTALE)
 	}
 	e, err := snap.Lookup(ref)
@@ -194,6 +195,7 @@ func (t *tree) openWrite(n *node, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Statu
 
 // writingLocked makes h the writer of n, which it taints, and answers with it.
 func (t *tree) writingLocked(h *writeHandle, n *node, out *fuse.OpenOut) {
+	delete(t.refused, h.tid)
 	t.lastHandle++
 	t.handles[t.lastHandle] = h
 	out.Fh = t.lastHandle
@@ -212,7 +214,7 @@ func (t *tree) writingLocked(h *writeHandle, n *node, out *fuse.OpenOut) {
 // Create makes a file and opens it. What is opened for writing exists for others once it is published.
 func (s *Server) Create(cancel <-chan struct{}, in *fuse.CreateIn, name string, out *fuse.CreateOut) fuse.Status {
 	s.count(opCreate)
-	t, ref, st := s.place(in.NodeId, name)
+	t, ref, st := s.place(&in.InHeader, in.NodeId, name)
 	if st != fuse.OK {
 		return st
 	}
@@ -263,6 +265,7 @@ func (s *Server) Create(cancel <-chan struct{}, in *fuse.CreateIn, name string, 
 	n := t.newNodeLocked(t.versionLocked(&e))
 	s.holdLocked(n)
 	n.tellLocked(e.Ino, false)
+	t.namedLocked(n, ref)
 	t.writingLocked(h, n, &out.OpenOut)
 	s.mu.Unlock()
 	out.NodeId, out.Generation = n.id, 1

@@ -1,6 +1,10 @@
 package fsnode
 
-import "github.com/storefs/storefs/backend"
+import (
+	"time"
+
+	"github.com/storefs/storefs/backend"
+)
 
 // nowhere is where a directory that was removed stands.
 var nowhere = backend.Ref{Name: "."}
@@ -8,7 +12,7 @@ var nowhere = backend.Ref{Name: "."}
 // led says whether the names by which the kernel reached directory dir still lead there in snap. They do not for a moment after a
 // directory was moved or replaced through another mount; the request is then answered with ESTALE, which makes the kernel look up
 // every name of the path. It is said once for each change: who is inside with its working directory has no names to look up.
-func (t *tree) led(snap backend.Snapshot, dir backend.Ino) bool {
+func (t *tree) led(snap backend.Snapshot, dir backend.Ino, tid uint32) bool {
 	gen := snap.Generation()
 	var passed []*node
 	for d := dir; d != backend.RootIno; {
@@ -28,8 +32,10 @@ func (t *tree) led(snap backend.Snapshot, dir backend.Ino) bool {
 			t.mu.Lock()
 			n.at = now
 			t.mu.Unlock()
-			go t.forgetName(at) // not waited for: the kernel may hold a lock for the request that we answer
-			return false
+			t.forgetSoon(at)
+			if t.refuseOnce(tid) {
+				return false
+			}
 		}
 		if now == nowhere {
 			break
@@ -45,8 +51,56 @@ func (t *tree) led(snap backend.Snapshot, dir backend.Ino) bool {
 	return true
 }
 
+// refuseFor is how long a thread whose path was refused is taken to be trying it again, unless it is served before.
+const refuseFor = 200 * time.Millisecond
+
+// refuseOnce says whether a request of thread tid may be answered with ESTALE: the kernel looks the path up again once, and what that found
+// is new enough, whatever happened since.
+func (s *Server) refuseOnce(tid uint32) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.refusedLocked(tid) {
+		delete(s.refused, tid)
+		return false
+	}
+	if len(s.refused) > maxKeptTries {
+		clear(s.refused)
+	}
+	s.refused[tid] = time.Now()
+	return true
+}
+
+// refusedLocked says whether thread tid was told to look its path up again, and was not served since.
+func (s *Server) refusedLocked(tid uint32) bool {
+	at, ok := s.refused[tid]
+	return ok && time.Since(at) < refuseFor
+}
+
+// served notes that a request of thread tid was answered.
+func (s *Server) served(tid uint32) {
+	s.mu.Lock()
+	delete(s.refused, tid)
+	s.mu.Unlock()
+}
+
+// forgetSoon makes the kernel forget a name, and waits for that, but not for long: the kernel may hold a lock for the request that we answer
+// which somebody waits for who holds the one that is needed here.
+func (t *tree) forgetSoon(ref backend.Ref) {
+	done := make(chan struct{})
+	go func() {
+		t.forgetName(ref)
+		close(done)
+	}()
+	timer := time.NewTimer(10 * time.Millisecond)
+	defer timer.Stop()
+	select {
+	case <-done:
+	case <-timer.C:
+	}
+}
+
 // ledNow is led for the newest generation.
-func (t *tree) ledNow(dir backend.Ino) bool {
+func (t *tree) ledNow(dir backend.Ino, tid uint32) bool {
 	if dir == backend.RootIno {
 		return true
 	}
@@ -55,14 +109,27 @@ func (t *tree) ledNow(dir backend.Ino) bool {
 		return true // what comes next will say why
 	}
 	defer snap.Close()
-	return t.led(snap, dir)
+	return t.led(snap, dir, tid)
 }
 
-// movedLocked notes where the kernel knows a directory after a rename that it asked for.
-func (t *tree) movedLocked(e *backend.Entry) {
-	if e != nil && e.Kind == backend.Dir {
-		if n := t.dirNodeLocked(e.Ino); n != nil {
-			n.at = e.Ref
-		}
+// namedLocked notes that the kernel knows n by the name ref.
+func (t *tree) namedLocked(n *node, ref backend.Ref) {
+	if t.named[n.at] == n {
+		delete(t.named, n.at)
+	}
+	n.at = ref
+	t.named[ref] = n
+}
+
+// movedLocked notes a rename that the kernel asked for: it has moved what it knew by these names.
+func (t *tree) movedLocked(from, to backend.Ref, exchanged bool) {
+	a, b := t.named[from], t.named[to]
+	delete(t.named, from)
+	delete(t.named, to)
+	if a != nil {
+		t.namedLocked(a, to)
+	}
+	if b != nil && exchanged {
+		t.namedLocked(b, from)
 	}
 }

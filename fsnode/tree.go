@@ -23,6 +23,7 @@ type tree struct {
 	versions map[backend.Ino]*version
 	dirs     map[backend.Ino][]*node // the nodes of directories, by their number, the newest last
 	writers  map[backend.Ref]map[*writeHandle]struct{}
+	named    map[backend.Ref]*node // what the kernel was last told that a name leads to
 	root     *node
 	ended    bool // published, abandoned or let go: nothing of it can be used any more
 }
@@ -32,7 +33,7 @@ func (s *Server) newTree(store backend.Store, path string, rootID uint64) (*tree
 	t := &tree{
 		Server: s, store: store, path: path, readOnly: s.o.ReadOnly,
 		versions: map[backend.Ino]*version{}, dirs: map[backend.Ino][]*node{},
-		writers: map[backend.Ref]map[*writeHandle]struct{}{},
+		writers: map[backend.Ref]map[*writeHandle]struct{}{}, named: map[backend.Ref]*node{},
 	}
 	root, err := t.entry(backend.RootRef)
 	if err != nil {

@@ -192,7 +192,10 @@ func (s *webServer) poll(t *testing.T, script, file string) (stop func()) {
 // page: neither by each other, nor by the same programs on another mount.
 func TestWebServer(t *testing.T) {
 	s := newWebServer(t)
-	n, others := 500, 20
+	n, others := 100, 10
+	if long {
+		n, others = 500, 20
+	}
 	if testing.Short() {
 		n, others = 20, 2
 	}
