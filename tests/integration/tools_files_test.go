@@ -13,12 +13,12 @@ fails cp --reflink=always l2 l4; fails cp -l l2 l5; [ ! -e l5 ]`},
 		{"rsync -a", "rsync", `
 files "$W/src"; rsync -a "$W/src/" to; same "$W/src" to; same "$W/src" "$O/to"; is "$(rsync -ain "$W/src/" to)" ""; is "$(rsync -acin "$W/src/" "$O/to")" ""
 echo more >> "$W/src/small"; rm "$W/src/dir/deep/f3"; mkdir "$W/src/new"; head -c 100 /dev/zero | dd of="$W/src/dir/large" conv=notrunc status=none
-rsync -a --delete --no-whole-file "$W/src/" to; same "$W/src" to; same "$W/src" "$O/to"
+rsync -ac --delete --no-whole-file "$W/src/" to; same "$W/src" to; same "$W/src" "$O/to"
 rsync -aX --delete "$O/to/" "$W/back"; same "$W/src" "$W/back"; is "$(find "$O" -name '.*.??????')" ""; rm -r "$W/src" "$W/back"`},
 		{"rsync --inplace", "rsync", `
 files "$W/src"; rsync -a --inplace "$W/src/" to; same "$W/src" to; ino=$(stat -c %s "$O/to/dir/large")
 echo X | dd of="$W/src/dir/large" bs=1 seek=150000 conv=notrunc status=none; echo longer >> "$W/src/dir/deep/f1"; echo > "$W/src/dir/deep/f2"
-rsync -a --inplace --no-whole-file "$W/src/" to; same "$W/src" to; same "$W/src" "$O/to"; is "$(rsync -acin --inplace "$W/src/" to)" ""
+rsync -ac --inplace --no-whole-file "$W/src/" to; same "$W/src" to; same "$W/src" "$O/to"; is "$(rsync -acin --inplace "$W/src/" to)" ""
 echo tail >> "$W/src/dir/large"; rsync -a --append "$W/src/" to; cmp "$W/src/dir/large" "$O/to/dir/large"; rm -r "$W/src"`},
 		{"tar", "tar gzip", `
 export TAR_OPTIONS=--format=posix; files "$W/src"; tar -cf a.tar -C "$W" src; tar -xpf a.tar; same "$W/src" src; same "$W/src" "$O/src"
