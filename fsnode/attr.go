@@ -96,6 +96,7 @@ func (s *Server) Lookup(cancel <-chan struct{}, h *fuse.InHeader, name string, o
 		}
 		s.mu.Lock()
 		v := s.dropRetryLocked(h.Pid)
+		delete(s.refused, h.Pid)
 		s.mu.Unlock()
 		if v != nil {
 			v.Close()

@@ -240,6 +240,7 @@ func (t *tree) refuse(tid uint32, ref backend.Ref, write bool) {
 			}
 		}
 	}
+	t.noteRefusedLocked(tid)
 	t.retries[tid] = &retry{write: write, t: t, ref: ref, until: now.Add(reserveFor)}
 	t.mu.Unlock()
 	for _, v := range drop {

@@ -3,6 +3,7 @@ package fsnode
 import (
 	"errors"
 	"syscall"
+	"time"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 
@@ -177,8 +178,11 @@ func (t *tree) openWrite(n *node, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Statu
 		}
 	}
 	t.mu.Lock()
-	busy := n.readers > 0 || n.writingLocked() != nil || n.reservedFor(false, tid) || n.reservedFor(true, tid)
-	if busy && !mine && !again {
+	if !mine && again {
+		t.awaitReadersLocked(n, tid)
+	}
+	read := n.readers > 0 || n.reservedFor(false, tid)
+	if !mine && (read || !again && (n.writingLocked() != nil || n.reservedFor(true, tid))) {
 		t.mu.Unlock()
 		h.free()
 		t.refuse(tid, ref, true)
@@ -191,6 +195,18 @@ func (t *tree) openWrite(n *node, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Statu
 		old.Close()
 	}
 	return fuse.OK
+}
+
+// readersGone bounds the wait of a writer that may not be refused again for those who read the node: to cut what they see is worse.
+const readersGone = 500 * time.Millisecond
+
+// awaitReadersLocked waits until nobody reads n, but not for long. It gives up the lock meanwhile.
+func (t *tree) awaitReadersLocked(n *node, tid uint32) {
+	for end := time.Now().Add(readersGone); (n.readers > 0 || n.reservedFor(false, tid)) && time.Now().Before(end); {
+		t.mu.Unlock()
+		time.Sleep(time.Millisecond)
+		t.mu.Lock()
+	}
 }
 
 // writingLocked makes h the writer of n, which it taints, and answers with it.

@@ -1,6 +1,7 @@
 package fsnode
 
 import (
+	"maps"
 	"time"
 
 	"github.com/storefs/storefs/backend"
@@ -63,11 +64,17 @@ func (s *Server) refuseOnce(tid uint32) bool {
 		delete(s.refused, tid)
 		return false
 	}
-	if len(s.refused) > maxKeptTries {
-		clear(s.refused)
-	}
-	s.refused[tid] = time.Now()
+	s.noteRefusedLocked(tid)
 	return true
+}
+
+// noteRefusedLocked notes that thread tid is told to look its path up again.
+func (s *Server) noteRefusedLocked(tid uint32) {
+	now := time.Now()
+	if len(s.refused) > maxKeptTries {
+		maps.DeleteFunc(s.refused, func(_ uint32, at time.Time) bool { return now.Sub(at) >= refuseFor })
+	}
+	s.refused[tid] = now
 }
 
 // refusedLocked says whether thread tid was told to look its path up again, and was not served since.
