@@ -70,7 +70,7 @@ func (t *tree) openRead(n *node, tid uint32, out *fuse.OpenOut) fuse.Status {
 		return fuse.ENOENT
 	}
 	fresh := err == nil && e.Ino == ino
-	if !fresh && !again || err != nil {
+	if !fresh && !again || err != nil || e.Kind != backend.File {
 		t.refuse(tid, ref, false)
 		return fuse.Status(syscall.ESTALE)
 	}

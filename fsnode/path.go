@@ -87,7 +87,11 @@ func (s *Server) refusedLocked(tid uint32) bool {
 func (s *Server) served(tid uint32) {
 	s.mu.Lock()
 	delete(s.refused, tid)
+	v := s.dropRetryLocked(tid)
 	s.mu.Unlock()
+	if v != nil {
+		v.Close()
+	}
 }
 
 // forgetSoon makes the kernel forget a name, and waits for that, but not for long: the kernel may hold a lock for the request that we answer
