@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/storefs/storefs/backend"
@@ -152,16 +153,13 @@ func appendPart(parts, names []string) ([]string, int) {
 		if strings.HasPrefix(name, mark) {
 			piece, ok = unescape(mark, name)
 		}
-		if ok && n > 0 { // the one before has to be as long as it can
-			_, fits := escape(chunkMark, pieces[n-1]+piece[:min(1, len(piece))])
-			ok = piece != "" && fits == len(pieces[n-1])
-		}
+		part := strings.Join(pieces, "") + piece
 		switch {
 		case ok && chunk:
 			pieces = append(pieces, piece)
 			continue
-		case ok && (n > 0 || needsEscape(piece)):
-			return append(parts, strings.Join(pieces, "")+piece), n + 1
+		case ok && needsEscape(part) && slices.Equal(appendNames(nil, part), names[:n+1]):
+			return append(parts, part), n + 1
 		case n > 0: // a chunk without an end
 			return append(parts, names[:n]...), n
 		}
