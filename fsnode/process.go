@@ -2,10 +2,11 @@ package fsnode
 
 import (
 	"bytes"
-	"os"
 	"slices"
 	"strconv"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // What the daemon may look at in /proc while a program waits for an answer. A process in execve(2) closes its
@@ -48,19 +49,26 @@ func killed(tid uint32) bool {
 // writable counts the descriptors of process tgid that are open for writing on an inode with one of the numbers in a mount that
 // is ours; false if that cannot be seen.
 func writable(tgid uint32, inos []uint64, ours func(mount uint64) bool) (int, bool) {
-	dir := "/proc/" + strconv.FormatUint(uint64(tgid), 10) + "/fdinfo"
-	d, err := os.Open(dir)
+	dir, err := unix.Open("/proc/"+strconv.FormatUint(uint64(tgid), 10)+"/fdinfo", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return 0, false
 	}
-	defer d.Close()
-	names, err := d.Readdirnames(-1)
-	if err != nil {
-		return 0, false
-	}
+	defer unix.Close(dir)
 	n := 0
+	buf, info := make([]byte, 4096), make([]byte, 512)
+	var names []string
+	for {
+		k, err := unix.Getdents(dir, buf)
+		if err != nil {
+			return 0, false
+		}
+		if k == 0 {
+			break
+		}
+		_, _, names = unix.ParseDirent(buf[:k], -1, names)
+	}
 	for _, name := range names {
-		b, ok := readProc(tgid, "fdinfo/"+name)
+		b, ok := readAt(dir, name, info)
 		if !ok {
 			continue // closed meanwhile
 		}
@@ -92,13 +100,17 @@ func readProc(pid uint32, file string) ([]byte, bool) {
 	if pid == 0 {
 		return nil, false
 	}
-	fd, err := syscall.Open("/proc/"+strconv.FormatUint(uint64(pid), 10)+"/"+file, syscall.O_RDONLY|syscall.O_CLOEXEC, 0)
+	return readAt(unix.AT_FDCWD, "/proc/"+strconv.FormatUint(uint64(pid), 10)+"/"+file, make([]byte, 1024))
+}
+
+// readAt reads the beginning of a file.
+func readAt(dir int, name string, b []byte) ([]byte, bool) {
+	fd, err := unix.Openat(dir, name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, false
 	}
-	defer syscall.Close(fd)
-	b := make([]byte, 2048)
-	n, err := syscall.Read(fd, b)
+	defer unix.Close(fd)
+	n, err := unix.Read(fd, b)
 	if err != nil || n < 0 {
 		return nil, false
 	}

@@ -30,6 +30,7 @@ const (
 	pollMin   = 50 * time.Microsecond
 	pollMax   = time.Millisecond
 	standBack = 3 * time.Millisecond
+	lookAgain = 500 * time.Microsecond
 )
 
 // Lock is an exclusive lock between goroutines and processes. Goroutines get it in the order in which they asked; among
@@ -53,6 +54,7 @@ type Lock struct {
 	fd       int
 	slow     *flock.Flock // a description of its own, open only while it holds the lock
 	viaSlow  bool
+	looked   time.Time // when this process last looked whether others wait
 	since    time.Time // when this process began to take it without standing back
 	released time.Time // when it gave it up last
 }

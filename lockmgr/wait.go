@@ -102,9 +102,12 @@ func (w *waiting) lock() error {
 	if now.Sub(l.released) > pollMax {
 		l.since = now // others had their chance
 	}
-	if now.Sub(l.since) > slice && rangeTaken(l.fd, waitByte) {
-		if err := w.standBack(); err != nil {
-			return err
+	if now.Sub(l.since) > slice && now.Sub(l.looked) > lookAgain {
+		l.looked = now
+		if rangeTaken(l.fd, waitByte) {
+			if err := w.standBack(); err != nil {
+				return err
+			}
 		}
 	}
 	ok, err := tryFlock(l.fd, unix.LOCK_EX|unix.LOCK_NB)

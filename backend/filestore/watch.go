@@ -14,6 +14,9 @@ import (
 	"github.com/storefs/storefs/backend"
 )
 
+// ownPause is how much later than others' commits those that follow own commits may be noticed.
+const ownPause = 2 * time.Millisecond
+
 // Watch implements backend.Store. The kernel tells when HEAD is replaced (inotify(7)), by whatever process.
 func (s *Store) Watch(ctx context.Context, from backend.Generation) iter.Seq2[backend.Change, error] {
 	return func(yield func(backend.Change, error) bool) {
@@ -44,6 +47,14 @@ func (s *Store) Watch(ctx context.Context, from backend.Generation) iter.Seq2[ba
 			for _, c := range changes {
 				if !yield(c, nil) || ctx.Err() != nil {
 					return
+				}
+			}
+			if gen > at && !slices.ContainsFunc(changes, func(c backend.Change) bool { return !c.Own }) {
+				// While nobody else commits there is no hurry to look at what this Store value has done itself.
+				select {
+				case <-ctx.Done():
+					return
+				case <-time.After(ownPause):
 				}
 			}
 			at = max(at, gen)
