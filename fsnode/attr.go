@@ -96,7 +96,6 @@ func (s *Server) Lookup(cancel <-chan struct{}, h *fuse.InHeader, name string, o
 		}
 		s.mu.Lock()
 		v := s.dropRetryLocked(h.Pid)
-		delete(s.refused, h.Pid)
 		s.mu.Unlock()
 		if v != nil {
 			v.Close()
@@ -417,9 +416,7 @@ func (t *tree) truncateOnce(ctx ctx, n *node, ref backend.Ref, size int64) error
 		return err
 	}
 	now, _ := done.Entry(ref)
-	t.replaced(n, &now)
-	// The kernel has not the directory's lock in SETATTR, and what it knows of the name is the old version.
-	t.forgetName(ref)
+	t.replaced(n, &now) // the name leads to n, and n is of the new version now: nothing needs to be forgotten
 	return nil
 }
 

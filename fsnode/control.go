@@ -343,9 +343,9 @@ func (s *Server) renameControl(cancel <-chan struct{}, in *fuse.RenameIn, oldNam
 	done, err := t.store.(*backend.Txn).Publish(ctx)
 	s.names.Unlock()
 	if err != nil {
-		if errors.Is(err, backend.ErrConflict) {
+		if errors.Is(err, backend.ErrConflict) && !s.refuseOnce(in.Pid) { // the kernel tries once more
 			p, _ := processOf(in.Pid)
-			s.errors.record(t.path, p.tgid, commandOf(p.tgid), "not committed: "+err.Error())
+			s.report(t.path, p.tgid, commandOf(p.tgid), "not committed: "+err.Error())
 		}
 		return s.status("commit "+oldName, err)
 	}
@@ -397,7 +397,7 @@ func (s *Server) abandonForgotten(now time.Time) {
 	s.mu.Unlock()
 	for k, t := range drop {
 		if _, alive := processOf(t.creator); !alive {
-			s.errors.record(t.path, t.creator, "", "abandoned: its creator is dead and nobody uses it")
+			s.report(t.path, t.creator, "", "abandoned: its creator is dead and nobody uses it")
 			s.endTree(k, t)
 		}
 	}

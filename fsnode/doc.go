@@ -22,5 +22,6 @@
 //
 // No lock is held while the kernel is notified: the kernel takes the directory's lock for that, which a LOOKUP that
 // waits for one of ours may hold. Notifications of directory entries are never sent from handlers for which
-// the kernel holds the lock of that directory (LOOKUP, CREATE, MKDIR, UNLINK, RENAME ...).
+// the kernel holds the lock of that directory (LOOKUP, CREATE, MKDIR, UNLINK, RENAME ...), nor waited for in those for which it
+// holds the lock of a file (SETATTR, SETXATTR, FSYNC, FALLOCATE, WRITE): unlink(2) waits for it with the directory's lock held.
 package fsnode

@@ -124,7 +124,7 @@ func (s *Server) setLock(cancel <-chan struct{}, in *fuse.LkIn, wait bool) fuse.
 		return fuse.EAGAIN
 	case err != nil:
 		if errors.Is(err, lockmgr.ErrLocked) {
-			s.errors.record(path, p.tgid, o.Command, "not locked: "+err.Error())
+			s.report(path, p.tgid, o.Command, "not locked: "+err.Error())
 		}
 		return s.status("lock "+path, err)
 	}

@@ -53,7 +53,7 @@ func (t *tree) led(snap backend.Snapshot, dir backend.Ino, tid uint32) bool {
 }
 
 // refuseFor is how long a thread whose path was refused is taken to be trying it again, unless it is served before.
-const refuseFor = 200 * time.Millisecond
+const refuseFor = time.Second
 
 // refuseOnce says whether a request of thread tid may be answered with ESTALE: the kernel looks the path up again once, and what that found
 // is new enough, whatever happened since.
@@ -96,10 +96,13 @@ func (s *Server) served(tid uint32) {
 
 // forgetSoon makes the kernel forget a name, and waits for that, but not for long: the kernel may hold a lock for the request that we answer
 // which somebody waits for who holds the one that is needed here.
-func (t *tree) forgetSoon(ref backend.Ref) {
+func (t *tree) forgetSoon(ref backend.Ref) { soon(func() { t.forgetName(ref) }) }
+
+// soon runs f, which tells the kernel something, and waits for it, but not for long.
+func soon(f func()) {
 	done := make(chan struct{})
 	go func() {
-		t.forgetName(ref)
+		f()
 		close(done)
 	}()
 	timer := time.NewTimer(10 * time.Millisecond)

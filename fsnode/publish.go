@@ -3,6 +3,7 @@ package fsnode
 import (
 	"context"
 	"errors"
+	"fmt"
 	"syscall"
 	"time"
 
@@ -32,7 +33,7 @@ func (h *writeHandle) flush(tid uint32) error {
 	}
 	p, ok := processOf(tid)
 	if !ok { // another pid namespace: nothing can be known of it
-		return h.publish(true)
+		return h.publish()
 	}
 	opener := tid == h.tid || p.tgid == h.tid
 	if !opener {
@@ -52,7 +53,7 @@ func (h *writeHandle) flush(tid uint32) error {
 	h.t.mu.Lock()
 	h.closed = true
 	h.t.mu.Unlock()
-	err := h.publish(true)
+	err := h.publish()
 	h.t.mu.Lock()
 	h.finished = true
 	h.t.mu.Unlock()
@@ -100,9 +101,9 @@ func (h *writeHandle) stillOpen(tgid uint32) bool {
 	return n > 0
 }
 
-// publish commits what is staged, and tells the kernel.
-func (h *writeHandle) publish(last bool) error {
-	tell, err := h.commit(last)
+// publish commits what is staged at the last close, and tells the kernel.
+func (h *writeHandle) publish() error {
+	tell, err := h.commit(true)
 	tell()
 	return err
 }
@@ -130,6 +131,9 @@ func (h *writeHandle) commit(last bool) (tell func(), err error) {
 		return func() {}, nil
 	}
 	done, err := h.commitLocked(ctx, ref, created)
+	if errors.Is(err, backend.ErrClosed) && t != t.main {
+		err = fmt.Errorf("the transaction is over: %w", backend.ErrConflict)
+	}
 	if err != nil {
 		h.dead = last
 	}
@@ -141,7 +145,7 @@ func (h *writeHandle) commit(last bool) (tell func(), err error) {
 	if err != nil {
 		t.stats.failed.Add(1)
 		p, _ := processOf(h.tid)
-		t.errors.record(t.nameOf(ref), p.tgid, commandOf(p.tgid), "not published: "+err.Error())
+		t.report(t.nameOf(ref), p.tgid, commandOf(p.tgid), "not published: "+err.Error())
 		return func() {}, err
 	}
 	t.stats.publications.Add(1)
@@ -308,7 +312,7 @@ func (h *writeHandle) abandon(why string, tgid uint32) {
 	if tgid == 0 {
 		tgid = h.opener()
 	}
-	h.t.errors.record(h.t.nameOf(ref), tgid, commandOf(tgid), "abandoned: "+why)
+	h.t.report(h.t.nameOf(ref), tgid, commandOf(tgid), "abandoned: "+why)
 }
 
 // abandonAll ends the handles that the kernel did not release before the mount ended. A file whose last
@@ -339,7 +343,9 @@ func (s *Server) abandonAll() {
 func (s *Server) Fsync(cancel <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
 	s.count(opFsync)
 	if h, ok := s.handle(in.Fh).(*writeHandle); ok {
-		if err := h.publish(false); err != nil {
+		tell, err := h.commit(false)
+		soon(tell) // the kernel holds the file's lock, which who holds the directory's may wait for
+		if err != nil {
 			return s.status("fsync", err)
 		}
 	}

@@ -119,6 +119,12 @@ func (l *errorLog) record(key string, pid uint32, cmd, why string) {
 	l.lines = append(l.lines, line)
 }
 
+// report notes a publication that failed or was abandoned, for .storefs/errors and the log.
+func (s *Server) report(key string, pid uint32, cmd, why string) {
+	s.errors.record(key, pid, cmd, why)
+	s.o.Log.Printf("%s: %s (process %d, %s)", key, why, pid, cmd)
+}
+
 func (l *errorLog) text() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -73,7 +73,7 @@ func (s *Store) recover() error {
 			return s.wholeReadOnly(p)
 		}
 	} else if !errors.Is(err, backend.ErrCorrupt) && !errors.Is(err, os.ErrNotExist) || s.opt.ReadOnly {
-		return err
+		return s.headGone(err)
 	}
 	release, lerr := s.lock.Acquire(s.ctx)
 	if lerr != nil {
@@ -91,7 +91,7 @@ func (s *Store) recover() error {
 		return cerr
 	}
 	if err != nil && slices.ContainsFunc(cs, func(c candidate) bool { return c.h != nil && c.h.boot == s.boot }) {
-		return err
+		return s.headGone(err)
 	}
 	why := err
 	for _, c := range cs {
@@ -108,10 +108,15 @@ func (s *Store) recover() error {
 			return c.err // a newer format, or not readable now: not for us to pass over
 		}
 	}
-	if errors.Is(why, os.ErrNotExist) {
-		why = &backend.CorruptError{Path: filepath.Join(s.dir, "HEAD"), Reason: "it is gone, and so is every generation"}
+	return s.headGone(why)
+}
+
+// headGone makes damage of the lack of a HEAD in what is a store.
+func (s *Store) headGone(err error) error {
+	if errors.Is(err, os.ErrNotExist) {
+		return &backend.CorruptError{Path: filepath.Join(s.dir, "HEAD"), Reason: "the file is gone"}
 	}
-	return why
+	return err
 }
 
 // restoreLocked makes h the newest generation again.

@@ -169,7 +169,12 @@ func (s *Store) start() error {
 		if !s.opt.Create || s.opt.ReadOnly {
 			return &os.PathError{Op: "open", Path: filepath.Join(s.dir, "HEAD"), Err: os.ErrNotExist}
 		}
-		if err := os.MkdirAll(s.dir, 0o777); err != nil {
+		// The files' owners and modes are those of the mount; who can read the store's own files is kept from none of them. So
+		// its folder is its maker's until he opens it.
+		if err := os.MkdirAll(filepath.Dir(s.dir), 0o777); err != nil {
+			return err
+		}
+		if err := os.Mkdir(s.dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
 			return err
 		}
 	}

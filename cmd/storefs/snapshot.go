@@ -28,6 +28,9 @@ let a generation go: rm. Every mount shows it as .storefs/snapshots/NAME. It tak
 	create := &cobra.Command{
 		Use: "create STORE NAME", Short: "Keep the newest generation", Args: argCount(2, 2),
 		RunE: operation(func(cmd *cobra.Command, args []string) error {
+			if args[1] == "now" {
+				return usagef("now is what diff and export call the newest generation, and no name for one that is kept")
+			}
 			return withSnapshotter(cmd, args[0], false, func(s backend.Snapshotter) error {
 				_, err := s.CreateSnapshot(cmd.Context(), args[1])
 				return snapshotError(args[1], err)
