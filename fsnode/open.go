@@ -53,7 +53,7 @@ func (t *tree) openRead(n *node, tid uint32, out *fuse.OpenOut) fuse.Status {
 	if err != nil {
 		return t.status("open", err)
 	}
-	defer snap.Close()
+	defer func() { snap.Close() }()
 	if !t.led(snap, ref.Dir, tid) {
 		return fuse.Status(syscall.ESTALE)
 	}
@@ -65,6 +65,16 @@ func (t *tree) openRead(n *node, tid uint32, out *fuse.OpenOut) fuse.Status {
 	}
 	if err != nil && !errors.Is(err, backend.ErrNotFound) {
 		return t.status("open "+ref.Name, err)
+	}
+	for end := time.Now().Add(readersGone); again && err == nil && e.Kind != backend.File && time.Now().Before(end); {
+		// A link has taken the place of the file that the second look at the path found. The kernel looks no third time, so
+		// the open waits for the next file.
+		time.Sleep(200 * time.Microsecond)
+		if now, serr := t.snapshot(); serr == nil {
+			snap.Close()
+			snap = now
+			e, err = snap.Lookup(ref)
+		}
 	}
 	if err != nil && again {
 		return fuse.ENOENT
