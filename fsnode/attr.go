@@ -80,6 +80,7 @@ func (s *Server) Lookup(cancel <-chan struct{}, h *fuse.InHeader, name string, o
 		return fuse.Status(syscall.ENAMETOOLONG)
 	}
 	ref := backend.Ref{Dir: dir, Name: name}
+	t.looks(h.Pid, ref)
 	t.awaitRelease(ref)
 	snap, err := t.snapshot()
 	if err != nil {
@@ -355,7 +356,7 @@ func (t *tree) truncateRefused(n *node, tid uint32) bool {
 	t.mu.Lock()
 	ref, read := n.at, n.readers > 0 || n.reservedFor(false, tid)
 	r := t.retries[tid]
-	again := r != nil && r.n != n && r.t == t && r.ref == ref || t.refusedLocked(tid)
+	again := t.againLocked(tid, ref) && (r == nil || r.n != n || t.refusedLocked(tid))
 	if !read || again {
 		n.tainted = true
 		if n.v.cur == n {

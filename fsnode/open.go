@@ -45,7 +45,7 @@ func (t *tree) openRead(n *node, tid uint32, out *fuse.OpenOut) fuse.Status {
 		return fuse.OK
 	}
 	ref, ino := n.at, n.v.e.Ino
-	again := r != nil && r.t == t && r.ref == ref || t.refusedLocked(tid)
+	again := t.againLocked(tid, ref)
 	t.mu.Unlock()
 
 	t.awaitRelease(ref)
@@ -142,7 +142,7 @@ func (t *tree) openWrite(n *node, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Statu
 	r := t.retries[tid]
 	ref, ino := n.at, n.v.e.Ino
 	mine := r != nil && r.n == n && r.write
-	again := !mine && (r != nil && r.t == t && r.ref == ref || t.refusedLocked(tid))
+	again := !mine && t.againLocked(tid, ref)
 	t.mu.Unlock()
 	t.awaitRelease(ref)
 	if err := t.room(leastRoom); err != nil {

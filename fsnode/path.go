@@ -55,6 +55,13 @@ func (t *tree) led(snap backend.Snapshot, dir backend.Ino, tid uint32) bool {
 // refuseFor is how long a thread whose path was refused is taken to be trying it again, unless it is served before.
 const refuseFor = time.Second
 
+// refusal is what is known of a thread that was told to look its path up again.
+type refusal struct {
+	at     time.Time
+	t      *tree       // nil until it has looked something up
+	looked backend.Ref // the last name that it has
+}
+
 // refuseOnce says whether a request of thread tid may be answered with ESTALE: the kernel looks the path up again once, and what that found
 // is new enough, whatever happened since.
 func (s *Server) refuseOnce(tid uint32) bool {
@@ -72,15 +79,38 @@ func (s *Server) refuseOnce(tid uint32) bool {
 func (s *Server) noteRefusedLocked(tid uint32) {
 	now := time.Now()
 	if len(s.refused) > maxKeptTries {
-		maps.DeleteFunc(s.refused, func(_ uint32, at time.Time) bool { return now.Sub(at) >= refuseFor })
+		maps.DeleteFunc(s.refused, func(_ uint32, r refusal) bool { return now.Sub(r.at) >= refuseFor })
 	}
-	s.refused[tid] = now
+	s.refused[tid] = refusal{at: now}
 }
 
 // refusedLocked says whether thread tid was told to look its path up again, and was not served since.
 func (s *Server) refusedLocked(tid uint32) bool {
-	at, ok := s.refused[tid]
-	return ok && time.Since(at) < refuseFor
+	r, ok := s.refused[tid]
+	return ok && time.Since(r.at) < refuseFor
+}
+
+// looks notes that thread tid looks ref up.
+func (t *tree) looks(tid uint32, ref backend.Ref) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if r, ok := t.refused[tid]; ok {
+		r.t, r.looked = t, ref
+		t.refused[tid] = r
+	}
+}
+
+// againLocked says whether a request of thread tid for what stands at ref may be the end of a second look at its path. It is not if the
+// last name that the thread has looked up since it was refused is another: then the second look ended at that one, without a
+// request, because nothing stood there or it may not be used.
+func (t *tree) againLocked(tid uint32, ref backend.Ref) bool {
+	if r := t.retries[tid]; r != nil && r.t == t && r.ref == ref {
+		return true
+	}
+	if r := t.refused[tid]; r.t != nil && (r.t != t || r.looked != ref) {
+		delete(t.refused, tid)
+	}
+	return t.refusedLocked(tid)
 }
 
 // served notes that a request of thread tid was answered.

@@ -35,7 +35,7 @@ type Server struct {
 	nodes      map[uint64]*node
 	handles    map[uint64]any       // *readHandle, *writeHandle, *dirHandle, *controlHandle
 	retries    map[uint32]*retry    // by thread
-	refused    map[uint32]time.Time // threads whose path was found to have moved, see refuseOnce
+	refused    map[uint32]refusal   // by thread
 	trees      map[controlKey]*tree // transactions and open snapshots, by the id of the folder and the name
 	lockIDs    map[uint64]string    // what the locks of a handle belong to
 	lockOwners map[uint64]map[lockOwner]struct{}
@@ -52,7 +52,7 @@ func Mount(store backend.Store, mountpoint string, o *Options) (*Server, error) 
 		nodes:         map[uint64]*node{},
 		handles:       map[uint64]any{},
 		retries:       map[uint32]*retry{},
-		refused:       map[uint32]time.Time{},
+		refused:       map[uint32]refusal{},
 		trees:         map[controlKey]*tree{},
 		lockIDs:       map[uint64]string{},
 		lockOwners:    map[uint64]map[lockOwner]struct{}{},

@@ -5,8 +5,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"testing"
+
+	"github.com/storefs/storefs/backend"
+	"github.com/storefs/storefs/backend/filestore"
 )
 
 // What a commit changed is seen by every open and listing that starts after it returned, through any mount and the command line.
@@ -154,5 +158,44 @@ func TestKeyChangesItsKind(t *testing.T) {
 		want(t, "link", read(t, m+"/k"), "pointed\n")
 		w.sh(`rm k $N/target`)
 		wantListing(t, n)
+	}
+}
+
+// An open that found nothing at its second look is over: the thread's next open is no second look.
+func TestOpenAfterOneThatFoundNothingIsAFirstOne(t *testing.T) {
+	w, m := one(t)
+	s, err := filestore.Open(w.store, nil)
+	must(t, err)
+	defer s.Close()
+	put := func(b *backend.Batch, name, value string) {
+		st, err := s.NewStage()
+		must(t, err)
+		t.Cleanup(func() { st.Close() })
+		_, err = st.WriteAt([]byte(value), 0)
+		must(t, err)
+		b.Put(backend.Ref{Dir: backend.RootIno, Name: name}, st, &backend.Attr{Mode: 0o644}, backend.AttrChange{})
+	}
+	runtime.LockOSThread() // the daemon knows who asks by the thread
+	defer runtime.UnlockOSThread()
+	for i := range 100 {
+		value := "round " + itoa(i)
+		var before, change backend.Batch
+		put(&before, "gone", "x")
+		put(&before, "k", "x")
+		_, err := s.Commit(t.Context(), &before)
+		must(t, err)
+		read(t, m+"/gone")
+		read(t, m+"/k")
+		change.Remove(backend.Ref{Dir: backend.RootIno, Name: "gone"})
+		put(&change, "k", value)
+		_, err = s.Commit(t.Context(), &change)
+		must(t, err)
+		if _, err := os.Open(m + "/gone"); !errors.Is(err, fs.ErrNotExist) { // maybe before the daemon has told the kernel
+			t.Fatalf("round %d: a removed key: %v", i, err)
+		}
+		want(t, "the other", read(t, m+"/k"), value)
+	}
+	if n := stats(t, m)["storefs_opens_direct_total"]; n != 0 {
+		t.Errorf("%v opens were served past the page cache", n)
 	}
 }
