@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/storefs/storefs/backend"
+	"github.com/storefs/storefs/backend/filestore/disk"
 )
 
 var bg = context.Background()
@@ -297,4 +298,10 @@ func TestDirectories(t *testing.T) {
 	if e, err := backend.Walk(sn, "e/7"); err != nil || e.Size != 2000 {
 		t.Fatal(e, err)
 	}
+}
+
+// readNames returns the names in a directory.
+func readNames(dir string) ([]string, error) {
+	var d *disk.Disk
+	return d.List(dir)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 
 	"github.com/storefs/storefs/backend"
 )
@@ -358,7 +357,7 @@ func (c *checker) offset(off int64) int64 {
 // folders looks whether the folders that every store has are there.
 func (c *checker) folders() {
 	for _, d := range []string{"index", "data", "tmp"} {
-		if fi, err := os.Stat(c.s.dir + "/" + d); err != nil || !fi.IsDir() {
+		if fi, err := c.s.disk.Stat(c.s.dir + "/" + d); err != nil || !fi.IsDir() {
 			c.badf("%s is no directory", d)
 		}
 	}

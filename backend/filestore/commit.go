@@ -39,7 +39,7 @@ func (s *Store) acquire(ctx context.Context) (func(), error) {
 	if s.isClosed() {
 		return nil, backend.ErrClosed
 	}
-	release, err := s.lock.Acquire(ctx)
+	release, err := s.disk.Acquire(ctx, s.lock)
 	if errors.Is(err, lockmgr.ErrClosed) || err != nil && s.isClosed() {
 		err = backend.ErrClosed
 	}
@@ -104,7 +104,7 @@ func (s *Store) makeLocked(t *tx, changes []backend.Change) error {
 		return err
 	}
 	if t.newFile && s.opt.Sync == Always {
-		if err := syncPath(s.dir + "/data"); err != nil {
+		if err := s.disk.Sync(s.dir + "/data"); err != nil {
 			return err
 		}
 	}
@@ -124,7 +124,7 @@ func (s *Store) makeLocked(t *tx, changes []backend.Change) error {
 		for _, nt := range added {
 			nt.meta.Load().f.Close()
 			if !errors.Is(err, backend.ErrIndeterminate) {
-				os.Remove(nt.path)
+				s.disk.Remove(nt.path)
 			}
 		}
 		return err
@@ -140,10 +140,10 @@ func (s *Store) makeLocked(t *tx, changes []backend.Change) error {
 func (s *Store) spillLocked(h *head) (*table, error) {
 	id := h.nextID
 	path := s.tablePath(id)
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := s.disk.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)
+	f, err := s.disk.Open(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)
 	if err != nil {
 		return nil, err
 	}
@@ -159,12 +159,12 @@ func (s *Store) spillLocked(h *head) (*table, error) {
 	}
 	if err == nil && s.opt.Sync == Always {
 		if err = f.Sync(); err == nil {
-			err = syncPath(s.dir + "/index")
+			err = s.disk.Sync(s.dir + "/index")
 		}
 	}
 	if err != nil {
 		f.Close()
-		os.Remove(path)
+		s.disk.Remove(path)
 		return nil, err
 	}
 	nt := &table{s: s, id: id, path: path}
@@ -173,16 +173,6 @@ func (s *Store) spillLocked(h *head) (*table, error) {
 	h.tabs = append(slices.Clone(h.tabs), m.info)
 	h.recs, h.recBytes = nil, 0
 	return nt, nil
-}
-
-// syncPath syncs a file or directory by name.
-func syncPath(path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	return f.Sync()
 }
 
 const manyOwn = 8192

@@ -110,6 +110,8 @@
 // reads a snapshot holds a shared flock on its file; removing it moves the file to tmp/removed-<hex>, where it holds what it names until
 // nobody has it locked.
 //
+// Every system call on a file goes through package disk, in which tests make it fail.
+//
 // What is assumed of the file system: a write that was synced is there after a power failure; rename is atomic; an inode
 // number is not given to another file while the first is open.
 package filestore

@@ -3,10 +3,9 @@ package filestore
 import (
 	"context"
 	"fmt"
-	"os"
 	"runtime/debug"
 
-	"golang.org/x/sys/unix"
+	"github.com/storefs/storefs/backend/filestore/disk"
 )
 
 // durable is what the file of that name says: the newest HEAD known to be on stable storage with all it names. Its
@@ -29,7 +28,7 @@ func (s *Store) readDurable() durable {
 	return durable{le.Uint64(b[:]), le.Uint64(b[8:]), le.Uint64(b[16:]), le.Uint64(b[24:])}
 }
 
-func readDurableFile(f *os.File, b []byte) bool {
+func readDurableFile(f *disk.File, b []byte) bool {
 	n, err := readFull(f, b, 0)
 	return err == nil && n == len(b)
 }
@@ -39,14 +38,14 @@ type mapping struct{ b []byte }
 
 // mapDurable maps the file if it can; without, it is read.
 func (s *Store) mapDurable() {
-	if fi, err := s.durf.Stat(); err == nil && fi.Size() >= durableSize {
-		s.durMap.b, _ = unix.Mmap(int(s.durf.Fd()), 0, durableSize, unix.PROT_READ, unix.MAP_SHARED)
+	if fi, err := s.durf.Info(); err == nil && fi.Size >= durableSize {
+		s.durMap.b, _ = s.durf.Map(durableSize)
 	}
 }
 
 func (m *mapping) unmap() {
 	if m.b != nil {
-		unix.Munmap(m.b)
+		disk.Unmap(m.b)
 		m.b = nil
 	}
 }
@@ -172,12 +171,9 @@ func (s *Store) syncFiles(ctx context.Context, p *pin, d durable) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := syncPath(path); err != nil {
+		if err := s.disk.Sync(path); err != nil {
 			return err
 		}
 	}
-	if err := unix.Fdatasync(int(p.f.Fd())); err != nil {
-		return &os.PathError{Op: "sync", Path: p.f.Name(), Err: err}
-	}
-	return nil
+	return p.f.Datasync()
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/storefs/storefs/backend"
+	"github.com/storefs/storefs/backend/filestore/disk"
 )
 
 func sampleRecs() []rec {
@@ -93,7 +94,8 @@ func FuzzHead(f *testing.F) {
 
 // encodeTable returns the bytes of a table.
 func encodeTable(t testing.TB, recs []rec) []byte {
-	f, err := os.Create(filepath.Join(t.TempDir(), "t"))
+	var d *disk.Disk
+	f, err := d.Open(filepath.Join(t.TempDir(), "t"), os.O_RDWR|os.O_CREATE, 0o666)
 	if err != nil {
 		t.Fatal(err)
 	}

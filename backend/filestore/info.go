@@ -1,9 +1,9 @@
 package filestore
 
 import (
-	"io/fs"
+	"errors"
+	"os"
 	"path/filepath"
-	"syscall"
 	"time"
 
 	"github.com/storefs/storefs/backend"
@@ -37,28 +37,39 @@ func (s *Store) Info() (Info, error) {
 	h := p.h
 	i := Info{Path: s.dir, Format: formatVer, Generation: backend.Generation(h.gen), Files: h.files, Dirs: h.dirs, Bytes: h.bytes,
 		Tables: len(h.tabs), Volumes: len(h.vols) + int(h.solos), Sync: s.opt.Sync, LastCommit: time.Unix(0, h.time)}
-	err = filepath.WalkDir(s.dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || path == s.dir {
-			return nil // removed meanwhile
+	for _, d := range []string{"", "index", "data", "snapshots", "tmp", "locks"} {
+		if err := s.countFiles(d, &i); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return i, err
 		}
-		dir := filepath.Dir(path)
+	}
+	return i, nil
+}
+
+// countFiles adds the store's files in one of its folders, "" for that which holds the others.
+func (s *Store) countFiles(folder string, i *Info) error {
+	entries, err := s.disk.ReadDir(filepath.Join(s.dir, folder))
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if !e.Type().IsRegular() || folder == "" && !ours(e.Name()) {
+			continue
+		}
+		fi, err := s.disk.Lstat(filepath.Join(s.dir, folder, e.Name()))
+		if errors.Is(err, os.ErrNotExist) { // removed meanwhile
+			continue
+		}
+		if err != nil {
+			return err
+		}
 		switch {
-		case dir == s.dir && !ours(d.Name()) && d.IsDir():
-			return fs.SkipDir
-		case dir == s.dir && !ours(d.Name()) || !d.Type().IsRegular():
-			return nil
-		case dir == s.dir && isSpare(d.Name()):
+		case folder == "" && isSpare(e.Name()):
 			i.Spares++
-		case dir == filepath.Join(s.dir, "snapshots"):
+		case folder == "snapshots":
 			i.Snapshots++
 		}
 		i.DiskFiles++
-		if fi, err := d.Info(); err == nil {
-			if st, ok := fi.Sys().(*syscall.Stat_t); ok {
-				i.DiskBytes += st.Blocks * 512
-			}
-		}
-		return nil
-	})
-	return i, err
+		i.DiskBytes += fi.Blocks * 512
+	}
+	return nil
 }

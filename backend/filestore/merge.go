@@ -5,8 +5,9 @@ import (
 	"context"
 	"fmt"
 	"math/bits"
-	"os"
 	"slices"
+
+	"github.com/storefs/storefs/backend/filestore/disk"
 )
 
 const (
@@ -68,7 +69,7 @@ func (s *Store) merge(ctx context.Context, choose func([]tabInfo) (from, to int)
 	if from, to := choose(p.h.tabs); from == to {
 		return false, nil
 	}
-	done, ok, err := s.lock.TryRange(mergeByte)
+	done, ok, err := s.disk.LockByte(s.lock, mergeByte)
 	if err != nil || !ok {
 		return false, err
 	}
@@ -88,7 +89,7 @@ func (s *Store) merge(ctx context.Context, choose func([]tabInfo) (from, to int)
 		return false, err
 	}
 	path := f.Name()
-	defer os.Remove(path) // it is gone from there if all went well
+	defer s.disk.Remove(path) // it is gone from there if all went well
 	w, history, err := s.writeMerged(ctx, q, from, to, f)
 	if err == nil {
 		err = s.swapMerged(ctx, q, from, to, w, history)
@@ -102,7 +103,7 @@ func (s *Store) merge(ctx context.Context, choose func([]tabInfo) (from, to int)
 }
 
 // writeMerged writes the newest record of each key of the tables from to to. Old removals go if there is no older table.
-func (s *Store) writeMerged(ctx context.Context, p *pin, from, to int, f *os.File) (*tableWriter, uint64, error) {
+func (s *Store) writeMerged(ctx context.Context, p *pin, from, to int, f *disk.File) (*tableWriter, uint64, error) {
 	var cs []*cursor
 	for i := to - 1; i >= from; i-- {
 		c, err := tableCursor(p.tabs.list[i])
@@ -166,14 +167,14 @@ func (s *Store) swapMerged(ctx context.Context, p *pin, from, to int, w *tableWr
 		return err
 	}
 	path := s.tablePath(w.info.id)
-	if err := os.Rename(w.f.Name(), path); err != nil {
+	if err := s.disk.Rename(w.f.Name(), path); err != nil {
 		return err
 	}
 	if s.opt.Sync == Always {
 		if err := w.f.Sync(); err != nil {
 			return err
 		}
-		if err := syncPath(s.dir + "/index"); err != nil {
+		if err := s.disk.Sync(s.dir + "/index"); err != nil {
 			return err
 		}
 	}
@@ -181,7 +182,7 @@ func (s *Store) swapMerged(ctx context.Context, p *pin, from, to int, w *tableWr
 	nt.meta.Store(m)
 	h.tabs = slices.Concat(h.tabs[:from], []tabInfo{m.info}, h.tabs[to:])
 	if err := s.installLocked(now, &h, nt); err != nil {
-		os.Remove(path)
+		s.disk.Remove(path)
 		return err
 	}
 	var gone []trash

@@ -8,12 +8,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/storefs/storefs/backend"
-	"github.com/storefs/storefs/lockmgr"
+	"github.com/storefs/storefs/backend/filestore/disk"
 )
 
 const (
@@ -69,7 +70,7 @@ func decodeNamed(b []byte, path string) (named, error) {
 func (s *Store) namedPath(name string) string { return filepath.Join(s.dir, "snapshots", name) }
 
 // readNamed reads the fixed part of a snapshot's file.
-func readNamed(f *os.File) (named, error) {
+func readNamed(f *disk.File) (named, error) {
 	var b [namedFixed]byte
 	n, err := readFull(f, b[:], 0)
 	if err != nil {
@@ -79,7 +80,7 @@ func readNamed(f *os.File) (named, error) {
 }
 
 // readNamedHead reads the generation that a snapshot's file holds.
-func readNamedHead(f *os.File) (*head, error) {
+func readNamedHead(f *disk.File) (*head, error) {
 	n, err := readNamed(f)
 	if err != nil {
 		return nil, err
@@ -137,7 +138,7 @@ func (s *Store) createSnapshot(ctx context.Context, name string) (none backend.N
 		return none, err
 	}
 	defer f.Close()
-	defer os.Remove(f.Name()) // it is gone from there if all went well
+	defer s.disk.Remove(f.Name()) // it is gone from there if all went well
 	image := p.h.encode(nil)
 	n := named{p.h.gen, p.h.seq, p.h.nextID, time.Now().UnixNano(), uint64(len(image))}
 	if _, err := f.Write(append(n.encode(nil), image...)); err != nil {
@@ -156,15 +157,15 @@ func (s *Store) createSnapshot(ctx context.Context, name string) (none backend.N
 }
 
 // nameSnapshot gives the file its place, while p is pinned.
-func (s *Store) nameSnapshot(ctx context.Context, p *pin, f *os.File, name string) error {
+func (s *Store) nameSnapshot(ctx context.Context, p *pin, f *disk.File, name string) error {
 	release, err := s.acquire(ctx)
 	if err != nil {
 		return err
 	}
 	defer release()
 	dir := filepath.Join(s.dir, "snapshots")
-	if err := os.Mkdir(dir, 0o777); err == nil {
-		err = syncPath(s.dir)
+	if err := s.disk.Mkdir(dir, 0o777); err == nil {
+		err = s.disk.Sync(s.dir)
 		if err != nil {
 			return err
 		}
@@ -180,21 +181,21 @@ func (s *Store) nameSnapshot(ctx context.Context, p *pin, f *os.File, name strin
 		}
 	}
 	// Readers must find it unlocked; nobody sweeps it, as that is done under an exclusive lock.
-	if _, err := lockmgr.TryShared(f); err != nil {
+	if _, err := f.TryShared(); err != nil {
 		return err
 	}
-	if err := os.Rename(f.Name(), s.namedPath(name)); err != nil {
+	if err := s.disk.Rename(f.Name(), s.namedPath(name)); err != nil {
 		return err
 	}
-	if err := syncPath(dir); err != nil {
-		return errors.Join(err, os.Remove(s.namedPath(name)))
+	if err := s.disk.Sync(dir); err != nil {
+		return errors.Join(err, s.disk.Remove(s.namedPath(name)))
 	}
 	return nil
 }
 
 // absent returns ErrExists if there is something of that name.
 func (s *Store) absent(name string) error {
-	_, err := os.Lstat(s.namedPath(name))
+	_, err := s.disk.Lstat(s.namedPath(name))
 	if err == nil {
 		return backend.ErrExists
 	}
@@ -230,8 +231,8 @@ func (s *Store) removeSnapshot(ctx context.Context, name string) error {
 	}
 	defer release()
 	path := s.namedPath(name)
-	fi, err := os.Lstat(path)
-	if errors.Is(err, os.ErrNotExist) || err == nil && !fi.Mode().IsRegular() {
+	fi, err := s.disk.Lstat(path)
+	if errors.Is(err, os.ErrNotExist) || err == nil && !fi.Regular() {
 		return backend.ErrNotFound
 	}
 	if err != nil {
@@ -240,11 +241,11 @@ func (s *Store) removeSnapshot(ctx context.Context, name string) error {
 	var r [8]byte
 	rand.Read(r[:])
 	// In tmp/ it holds what it names for as long as somebody reads it. Its lock tells, and its name is nobody's any more.
-	if err := os.Rename(path, filepath.Join(s.dir, "tmp", removedName+hex.EncodeToString(r[:]))); err != nil {
+	if err := s.disk.Rename(path, filepath.Join(s.dir, "tmp", removedName+hex.EncodeToString(r[:]))); err != nil {
 		return err
 	}
 	s.removed.Store(true)
-	if err := syncPath(filepath.Dir(path)); err != nil { // else it could come back after a power failure, without what it names
+	if err := s.disk.Sync(filepath.Dir(path)); err != nil { // else it could come back after a power failure, without what it names
 		return err
 	}
 	return s.sweepLocked()
@@ -271,14 +272,14 @@ func (s *Store) pinNamed(ctx context.Context, name string) (*pin, error) {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		f, err := openRegular(path)
+		f, err := s.openRegular(path)
 		if errors.Is(err, os.ErrNotExist) {
 			return nil, backend.ErrNotFound
 		}
 		if err != nil {
 			return nil, err
 		}
-		ok, err := lockmgr.TryShared(f)
+		ok, err := f.TryShared()
 		var ino uint64
 		if err == nil {
 			ino, err = inoOf(f)
@@ -287,8 +288,7 @@ func (s *Store) pinNamed(ctx context.Context, name string) (*pin, error) {
 			f.Close()
 			return nil, err
 		}
-		var st unix.Stat_t
-		if !ok || unix.Stat(path, &st) != nil || st.Ino != ino { // removed meanwhile
+		if i, err := s.disk.Stat(path); !ok || err != nil || i.Ino != ino { // removed meanwhile
 			f.Close()
 			if !ok { // or locked by another program
 				time.Sleep(time.Millisecond)
@@ -305,7 +305,7 @@ func (s *Store) pinNamed(ctx context.Context, name string) (*pin, error) {
 }
 
 // pinFile makes a pin of h, of which f, locked, is the file.
-func (s *Store) pinFile(h *head, f *os.File, ino uint64) (*pin, error) {
+func (s *Store) pinFile(h *head, f *disk.File, ino uint64) (*pin, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -316,15 +316,15 @@ func (s *Store) pinFile(h *head, f *os.File, ino uint64) (*pin, error) {
 }
 
 // openRegular opens a file, or returns ErrNotExist if there is something else.
-func openRegular(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+func (s *Store) openRegular(path string) (*disk.File, error) {
+	f, err := s.disk.Open(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if errors.Is(err, unix.ELOOP) {
 		return nil, &os.PathError{Op: "open", Path: path, Err: os.ErrNotExist}
 	}
 	if err != nil {
 		return nil, err
 	}
-	if fi, err := f.Stat(); err != nil || !fi.Mode().IsRegular() {
+	if fi, err := f.Info(); err != nil || !fi.Regular() {
 		f.Close()
 		if err == nil {
 			err = &os.PathError{Op: "open", Path: path, Err: os.ErrNotExist}
@@ -349,7 +349,7 @@ func (s *Store) Snapshots(ctx context.Context) ([]backend.NamedSnapshot, error) 
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		f, err := openRegular(s.namedPath(name))
+		f, err := s.openRegular(s.namedPath(name))
 		if errors.Is(err, os.ErrNotExist) { // removed meanwhile
 			continue
 		}
@@ -368,7 +368,7 @@ func (s *Store) Snapshots(ctx context.Context) ([]backend.NamedSnapshot, error) 
 
 // snapshotNames returns the names of the files in snapshots/, sorted, and of what else there is.
 func (s *Store) snapshotNames() (names, others []string, err error) {
-	ds, err := os.ReadDir(filepath.Join(s.dir, "snapshots"))
+	ds, err := s.disk.ReadDir(filepath.Join(s.dir, "snapshots"))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil, nil
 	}
@@ -379,5 +379,7 @@ func (s *Store) snapshotNames() (names, others []string, err error) {
 			others = append(others, d.Name())
 		}
 	}
+	slices.Sort(names)
+	slices.Sort(others)
 	return names, others, err
 }

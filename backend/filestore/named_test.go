@@ -455,7 +455,7 @@ func TestSnapshotsAfterPowerFailures(t *testing.T) {
 		}
 		want := manyKinds(t, s, seed)
 		keep(t, s, "n")
-		synced := disk(t, dir)
+		synced := contents(t, dir)
 		manyKinds(t, s, seed+5000)
 		if r.IntN(2) == 0 {
 			if err := s.tidy(bg); err != nil {

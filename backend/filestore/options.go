@@ -1,6 +1,10 @@
 package filestore
 
-import "time"
+import (
+	"time"
+
+	"github.com/storefs/storefs/backend/filestore/disk"
+)
 
 // SyncMode says when commits are made durable, that is safe from a power failure. They survive the death of every process
 // in each mode.
@@ -23,6 +27,7 @@ type Options struct {
 	LockTimeout time.Duration // how long a commit waits for the lock; zero: 30 s
 	Command     string        // what others are told who wait for the lock; zero: the program's name
 	ManualMerge bool          // tables are merged by Compact alone, never in the background or by Close
+	Disk        *disk.Disk    // makes the system calls on the files; nil makes them plainly, others are for tests
 
 	// bootID stands in for /proc/sys/kernel/random/boot_id in tests.
 	bootID string

@@ -6,17 +6,15 @@ import (
 	"path/filepath"
 	"runtime"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/storefs/storefs/backend"
-	"github.com/storefs/storefs/lockmgr"
+	"github.com/storefs/storefs/backend/filestore/disk"
 )
 
 // pin is one generation held fast: a HEAD file under a shared lock, so that no process writes to it or removes what it names.
 type pin struct {
 	s    *Store
 	h    *head
-	f    *os.File
+	f    *disk.File // nil of what was never HEAD
 	ino  uint64
 	tabs *tableSet
 	refs int    // guarded by Store.mu
@@ -31,11 +29,8 @@ type tableSet struct {
 
 // headIno returns the inode of the file that is HEAD now.
 func (s *Store) headIno() (uint64, error) {
-	var st unix.Stat_t
-	if err := unix.Fstatat(s.dfd, "HEAD", &st, 0); err != nil {
-		return 0, &os.PathError{Op: "stat", Path: filepath.Join(s.dir, "HEAD"), Err: err}
-	}
-	return st.Ino, nil
+	i, err := s.dirf.StatAt("HEAD")
+	return i.Ino, err
 }
 
 // pinNewest returns the newest generation with one more reference to it. While the name HEAD leads to the file we have
@@ -98,7 +93,7 @@ func (s *Store) readHead() (*pin, error) {
 		if try > 100 {
 			runtime.Gosched()
 		}
-		f, err := os.OpenFile(path, mode, 0)
+		f, err := s.disk.Open(path, mode, 0)
 		if err != nil {
 			return nil, err
 		}
@@ -106,7 +101,7 @@ func (s *Store) readHead() (*pin, error) {
 		var now uint64
 		ok := false
 		if err == nil {
-			ok, err = lockmgr.TryShared(f)
+			ok, err = f.TryShared()
 		}
 		if err == nil && ok {
 			now, err = s.headIno()
@@ -128,15 +123,12 @@ func (s *Store) readHead() (*pin, error) {
 	}
 }
 
-func inoOf(f *os.File) (uint64, error) {
-	var st unix.Stat_t
-	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
-		return 0, &os.PathError{Op: "stat", Path: f.Name(), Err: err}
-	}
-	return st.Ino, nil
+func inoOf(f *disk.File) (uint64, error) {
+	i, err := f.Info()
+	return i.Ino, err
 }
 
-func readHeadFile(f *os.File, path string) (*head, error) {
+func readHeadFile(f *disk.File, path string) (*head, error) {
 	buf := make([]byte, 16<<10)
 	n, err := readFull(f, buf, 0)
 	if err != nil {
@@ -146,11 +138,11 @@ func readHeadFile(f *os.File, path string) (*head, error) {
 	if err != nil {
 		return nil, err
 	}
-	if fi, err := f.Stat(); err != nil || int64(total) > fi.Size() {
+	if fi, err := f.Info(); err != nil || int64(total) > fi.Size {
 		if err != nil {
 			return nil, err
 		}
-		return nil, &backend.CorruptError{Path: path, Offset: fi.Size(), Reason: "the file ends too early"}
+		return nil, &backend.CorruptError{Path: path, Offset: fi.Size, Reason: "the file ends too early"}
 	}
 	if total > n {
 		buf = append(make([]byte, 0, total), buf[:n]...)[:total]
@@ -200,12 +192,12 @@ func (s *Store) unpin(p *pin) {
 			}
 		}
 	}
-	keep := p.name != "" && !s.closed && s.spareFiles[p.name].f == nil && lockmgr.Unlock(p.f) == nil
+	keep := p.name != "" && !s.closed && s.spareFiles[p.name].f == nil && p.f.Unlock() == nil
 	if keep {
 		s.spareFiles[p.name] = spare{p.name, p.f, p.ino, p.h.seq}
 	}
 	s.mu.Unlock()
-	if !keep {
+	if !keep && p.f != nil {
 		p.f.Close()
 	}
 	for _, t := range gone {

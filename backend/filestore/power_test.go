@@ -16,8 +16,8 @@ import (
 	"github.com/storefs/storefs/backend"
 )
 
-// disk is the content of every file of a directory by inode.
-func disk(t *testing.T, dir string) map[uint64][]byte {
+// contents is the content of every file of a directory by inode.
+func contents(t *testing.T, dir string) map[uint64][]byte {
 	t.Helper()
 	out := map[uint64][]byte{}
 	filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -140,7 +140,7 @@ func TestPowerFailures(t *testing.T) {
 		} else if err := s.Sync(bg); err != nil {
 			t.Fatal(err)
 		}
-		synced, safe := disk(t, dir), len(history)-1
+		synced, safe := contents(t, dir), len(history)-1
 		change(r.IntN(200))
 		if r.IntN(2) == 0 {
 			if err := s.tidy(bg); err != nil {

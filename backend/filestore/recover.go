@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/storefs/storefs/backend"
+	"github.com/storefs/storefs/backend/filestore/disk"
 )
 
 // candidate is a HEAD file found after a power failure.
@@ -27,8 +28,8 @@ func (s *Store) candidates() ([]candidate, error) {
 	var cs []candidate
 	for _, n := range append([]string{"HEAD"}, names...) {
 		c := candidate{name: n}
-		var f *os.File
-		if f, c.err = os.Open(filepath.Join(s.dir, n)); c.err == nil {
+		var f *disk.File
+		if f, c.err = s.disk.Open(filepath.Join(s.dir, n), os.O_RDONLY, 0); c.err == nil {
 			c.h, c.err = readHeadFile(f, f.Name())
 			f.Close()
 		}
@@ -75,7 +76,7 @@ func (s *Store) recover() error {
 	} else if !errors.Is(err, backend.ErrCorrupt) && !errors.Is(err, os.ErrNotExist) || s.opt.ReadOnly {
 		return s.headGone(err)
 	}
-	release, lerr := s.lock.Acquire(s.ctx)
+	release, lerr := s.disk.Acquire(s.ctx, s.lock)
 	if lerr != nil {
 		return lerr
 	}
@@ -238,15 +239,15 @@ func (s *Store) newIsWhole(p *pin, d durable) error {
 
 func (s *Store) longEnough(id, n uint64) error {
 	path := s.volumePath(id)
-	fi, err := os.Stat(path)
+	fi, err := s.disk.Stat(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return &backend.CorruptError{Path: path, Reason: "the volume is missing"}
 	}
 	if err != nil {
 		return err
 	}
-	if uint64(fi.Size()) < n {
-		return &backend.CorruptError{Path: path, Offset: fi.Size(), Reason: fmt.Sprintf("the volume ends before its %d bytes", n)}
+	if uint64(fi.Size) < n {
+		return &backend.CorruptError{Path: path, Offset: fi.Size, Reason: fmt.Sprintf("the volume ends before its %d bytes", n)}
 	}
 	return nil
 }

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/storefs/storefs/backend"
-	"github.com/storefs/storefs/lockmgr"
+	"github.com/storefs/storefs/backend/filestore/disk"
 )
 
 const (
@@ -26,7 +26,7 @@ const (
 // spare is an open spare. The name is what it had when it was opened.
 type spare struct {
 	name string
-	f    *os.File
+	f    *disk.File
 	ino  uint64
 	seq  uint64 // of the HEAD that it was, unless another has committed since; 0 if not known
 }
@@ -55,12 +55,7 @@ func (s *Store) doubtSparesLocked(base *pin) {
 
 // listSpares returns the names of the spares there are.
 func (s *Store) listSpares() ([]string, error) {
-	d, err := os.Open(s.dir)
-	if err != nil {
-		return nil, err
-	}
-	defer d.Close()
-	names, err := d.Readdirnames(-1)
+	names, err := s.disk.List(s.dir)
 	names = slices.DeleteFunc(names, func(n string) bool { return !isSpare(n) })
 	slices.Sort(names)
 	return names, err
@@ -85,7 +80,7 @@ func (s *Store) takeSpareLocked(durable uint64) (sp spare, isNew bool, err error
 			if err != nil {
 				return sp, false, err
 			}
-			ok, err := lockmgr.TryExclusive(sp.f)
+			ok, err := sp.f.TryExclusive()
 			if err != nil {
 				sp.f.Close()
 				return sp, false, err
@@ -140,13 +135,12 @@ func (s *Store) openSpareLocked(name string) (spare, error) {
 	delete(s.spareFiles, name)
 	s.mu.Unlock()
 	if sp.f != nil {
-		var st unix.Stat_t
-		if unix.Fstatat(s.dfd, name, &st, 0) == nil && st.Ino == sp.ino {
+		if st, err := s.dirf.StatAt(name); err == nil && st.Ino == sp.ino {
 			return sp, nil
 		}
 		sp.f.Close()
 	}
-	f, err := os.OpenFile(filepath.Join(s.dir, name), os.O_RDWR, 0)
+	f, err := s.disk.Open(filepath.Join(s.dir, name), os.O_RDWR, 0)
 	if err != nil {
 		return spare{}, err
 	}
@@ -154,7 +148,7 @@ func (s *Store) openSpareLocked(name string) (spare, error) {
 }
 
 // newSpare takes over f.
-func newSpare(name string, f *os.File) (spare, error) {
+func newSpare(name string, f *disk.File) (spare, error) {
 	ino, err := inoOf(f)
 	if err != nil {
 		f.Close()
@@ -166,14 +160,14 @@ func newSpare(name string, f *os.File) (spare, error) {
 func (s *Store) keepSpare(sp spare) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed || s.spareFiles[sp.name].f != nil || lockmgr.Unlock(sp.f) != nil {
+	if s.closed || s.spareFiles[sp.name].f != nil || sp.f.Unlock() != nil {
 		sp.f.Close()
 		return
 	}
 	s.spareFiles[sp.name] = sp
 }
 
-func sequenceOf(f *os.File) uint64 {
+func sequenceOf(f *disk.File) uint64 {
 	var b [8]byte
 	if n, err := readFull(f, b[:], offSeq); err != nil || n < 8 {
 		return 0
@@ -183,19 +177,19 @@ func sequenceOf(f *os.File) uint64 {
 
 // makeSpare makes a spare with its space allocated, exclusively locked.
 func (s *Store) makeSpare(names []string) (spare, error) {
-	var f *os.File
+	var f *disk.File
 	var name, path string
 	err := os.ErrExist
 	for n := 0; errors.Is(err, os.ErrExist); n++ {
 		if name = fmt.Sprintf("HEAD.%d", n); !slices.Contains(names, name) {
 			path = filepath.Join(s.dir, name)
-			f, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)
+			f, err = s.disk.Open(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)
 		}
 	}
 	if err != nil {
 		return spare{}, err
 	}
-	ok, err := lockmgr.TryExclusive(f)
+	ok, err := f.TryExclusive()
 	if err == nil && !ok {
 		err = fmt.Errorf("%s: new file is locked", path)
 	}
@@ -203,7 +197,7 @@ func (s *Store) makeSpare(names []string) (spare, error) {
 		_, err = f.WriteAt(make([]byte, spareSize), 0)
 	}
 	if err != nil {
-		os.Remove(path)
+		s.disk.Remove(path)
 		f.Close()
 		return spare{}, err
 	}
@@ -237,14 +231,14 @@ func (s *Store) installLocked(base *pin, h *head, added ...*table) error {
 	s.scratch = h.encode(s.scratch)
 	_, err = f.WriteAt(s.scratch, 0)
 	if err == nil && s.opt.Sync == Always {
-		if err = unix.Fdatasync(int(f.Fd())); err == nil && isNew {
+		if err = f.Datasync(); err == nil && isNew {
 			err = s.dirf.Sync()
 		}
 	}
 	if err == nil {
 		// Nobody else takes an exclusive lock between the two: that is done under the commit lock only.
 		var ok bool
-		if ok, err = lockmgr.TryShared(f); err == nil && !ok {
+		if ok, err = f.TryShared(); err == nil && !ok {
 			err = fmt.Errorf("%s: locked by someone without the commit lock", f.Name())
 		}
 	}
@@ -293,7 +287,7 @@ func sameTables(a, b []tabInfo) bool {
 func (s *Store) exchangeLocked(name string, ino uint64) error {
 	err := error(unix.ENOSYS)
 	if !s.opt.noExchange {
-		err = unix.Renameat2(s.dfd, name, s.dfd, "HEAD", unix.RENAME_EXCHANGE)
+		err = s.dirf.ExchangeAt(name, "HEAD")
 	}
 	if err == nil {
 		return nil
@@ -311,18 +305,18 @@ func (s *Store) exchangeLocked(name string, ino uint64) error {
 	case now == ino:
 		return nil
 	}
-	return &os.LinkError{Op: "rename", Old: filepath.Join(s.dir, name), New: filepath.Join(s.dir, "HEAD"), Err: err}
+	return err
 }
 
 // replaceLocked serves where the file system has no exchange, and where there is no HEAD: what was HEAD gets a new name if that can be.
 func (s *Store) replaceLocked(name string) error {
 	for n := 0; n < 1000; n++ {
 		kept := fmt.Sprintf("HEAD.%d", n)
-		err := unix.Linkat(s.dfd, "HEAD", s.dfd, kept, 0)
-		if err == unix.EEXIST {
+		err := s.dirf.LinkAt("HEAD", kept)
+		if errors.Is(err, unix.EEXIST) {
 			continue
 		}
 		break
 	}
-	return unix.Renameat(s.dfd, name, s.dfd, "HEAD")
+	return s.dirf.RenameAt(name, "HEAD")
 }

@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/storefs/storefs/backend"
-	"github.com/storefs/storefs/lockmgr"
+	"github.com/storefs/storefs/backend/filestore/disk"
 )
 
 const (
@@ -22,7 +22,7 @@ const (
 type stage struct {
 	s      *Store
 	mem    []byte
-	f      *os.File // nil while in memory
+	f      *disk.File // nil while in memory
 	path   string
 	size   int64
 	sums   []byte
@@ -161,7 +161,7 @@ func (t *stage) toFile() error {
 		return err
 	}
 	if _, err := f.WriteAt(t.mem, 0); err != nil {
-		os.Remove(f.Name())
+		t.s.disk.Remove(f.Name())
 		f.Close()
 		return err
 	}
@@ -172,22 +172,22 @@ func (t *stage) toFile() error {
 }
 
 // tempFile makes a file in tmp/ that nobody sweeps while this process has it open.
-func (s *Store) tempFile() (*os.File, error) {
+func (s *Store) tempFile() (*disk.File, error) {
 	for {
 		var r [8]byte
 		rand.Read(r[:])
 		path := filepath.Join(s.dir, "tmp", fmt.Sprintf("%d-%s", os.Getpid(), hex.EncodeToString(r[:])))
-		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+		f, err := s.disk.Open(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 		if err != nil {
 			return nil, err
 		}
-		ok, err := lockmgr.TryExclusive(f)
+		ok, err := f.TryExclusive()
 		if err != nil {
-			os.Remove(path)
+			s.disk.Remove(path)
 			f.Close()
 			return nil, err
 		}
-		if _, err := os.Lstat(path); ok && err == nil {
+		if _, err := s.disk.Lstat(path); ok && err == nil {
 			return f, nil
 		}
 		f.Close() // a sweeper was faster than the lock
@@ -248,7 +248,7 @@ func (t *stage) Close() error {
 	}
 	var err error
 	if !t.joined {
-		err = os.Remove(t.path)
+		err = t.s.disk.Remove(t.path)
 	}
 	t.f.Close()
 	return err

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/storefs/storefs/lockmgr"
+	"github.com/storefs/storefs/backend/filestore/disk"
 )
 
 // standing is the file of a named snapshot, or of a removed one that somebody still reads: it holds the tables and volumes that it names.
@@ -30,18 +30,18 @@ func (s *Store) standing() ([]*standing, error) {
 	for _, n := range names {
 		all = append(all, &standing{path: s.namedPath(n)})
 	}
-	names, err = readNames(filepath.Join(s.dir, "tmp"))
+	names, err = s.disk.List(filepath.Join(s.dir, "tmp"))
 	if err != nil {
 		return nil, err
 	}
 	for _, n := range names {
-		if strings.HasPrefix(n, removedName) && !sweepFile(filepath.Join(s.dir, "tmp", n)) {
+		if strings.HasPrefix(n, removedName) && !s.sweepFile(filepath.Join(s.dir, "tmp", n)) {
 			all = append(all, &standing{path: filepath.Join(s.dir, "tmp", n), removed: true})
 		}
 	}
 	for _, st := range all {
-		var f *os.File
-		if f, st.err = os.Open(st.path); st.err == nil {
+		var f *disk.File
+		if f, st.err = s.disk.Open(st.path, os.O_RDONLY, 0); st.err == nil {
 			st.named, st.err = readNamed(f)
 			f.Close()
 		}
@@ -50,14 +50,14 @@ func (s *Store) standing() ([]*standing, error) {
 }
 
 // sweepFile removes a file that nobody has locked; false if it is still there.
-func sweepFile(path string) bool {
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
+func (s *Store) sweepFile(path string) bool {
+	f, err := s.disk.Open(path, os.O_RDWR, 0)
 	if err != nil {
 		return errors.Is(err, os.ErrNotExist) // or another user's
 	}
 	defer f.Close()
-	ok, err := lockmgr.TryExclusive(f)
-	return ok && err == nil && os.Remove(path) == nil
+	ok, err := f.TryExclusive()
+	return ok && err == nil && s.disk.Remove(path) == nil
 }
 
 func (s *Store) releaseStanding(all []*standing) {
@@ -85,7 +85,7 @@ func (st *standing) needs(s *Store, t trash) bool {
 
 // pinStanding pins what the file names for a moment in which it stands anyway.
 func (s *Store) pinStanding(path string) (*pin, error) {
-	f, err := os.Open(path)
+	f, err := s.disk.Open(path, os.O_RDONLY, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -115,7 +115,7 @@ func fileID(name string) (uint64, bool) {
 
 // unknown returns what is in the directory of the store and does not belong to it, relative to it. It is never touched.
 func (s *Store) unknown() ([]string, error) {
-	names, err := readNames(s.dir)
+	names, err := s.disk.List(s.dir)
 	if err != nil {
 		return nil, err
 	}
@@ -126,7 +126,7 @@ func (s *Store) unknown() ([]string, error) {
 		}
 	}
 	for _, d := range []string{"index", "data"} {
-		names, err := readNames(filepath.Join(s.dir, d))
+		names, err := s.disk.List(filepath.Join(s.dir, d))
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return nil, err
 		}

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/storefs/storefs/backend"
+	"github.com/storefs/storefs/backend/filestore/disk"
 	"github.com/storefs/storefs/lockmgr"
 )
 
@@ -36,9 +37,9 @@ type Store struct {
 	boot     [16]byte
 	fileMode os.FileMode // of the files of the store
 	created  bool
-	dirf     *os.File
-	dfd      int           // of dirf
-	durf     *os.File      // may be nil if read-only
+	disk     *disk.Disk
+	dirf     *disk.File    // dir
+	durf     *disk.File    // may be nil if read-only
 	durMap   mapping       // of durf
 	lock     *lockmgr.Lock // the commit lock; nil if read-only
 	vols     *volumes
@@ -90,6 +91,7 @@ func open(dir string, o *Options) (*Store, error) {
 	if o != nil {
 		s.opt = *o
 	}
+	s.disk = s.opt.Disk
 	if s.opt.Interval <= 0 {
 		s.opt.Interval = time.Second
 	}
@@ -145,7 +147,7 @@ func (s *Store) release() {
 func (s *Store) bootID() error {
 	text := s.opt.bootID
 	if text == "" {
-		b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+		b, err := s.disk.ReadFile("/proc/sys/kernel/random/boot_id")
 		if err != nil {
 			return err
 		}
@@ -171,10 +173,10 @@ func (s *Store) start() error {
 		}
 		// The files' owners and modes are those of the mount; who can read the store's own files is kept from none of them. So
 		// its folder is its maker's until he opens it.
-		if err := os.MkdirAll(filepath.Dir(s.dir), 0o777); err != nil {
+		if err := s.disk.MkdirAll(filepath.Dir(s.dir), 0o777); err != nil {
 			return err
 		}
-		if err := os.Mkdir(s.dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+		if err := s.disk.Mkdir(s.dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
 			return err
 		}
 	}
@@ -183,12 +185,11 @@ func (s *Store) start() error {
 			return err
 		}
 	}
-	if s.dirf, err = os.Open(s.dir); err != nil {
+	if s.dirf, err = s.disk.Open(s.dir, os.O_RDONLY, 0); err != nil {
 		return err
 	}
-	s.dfd = int(s.dirf.Fd())
 	if !s.opt.ReadOnly {
-		if s.lock, err = lockmgr.New(filepath.Join(s.dir, "lock"), &lockmgr.Options{Timeout: s.opt.LockTimeout, Command: s.opt.Command}); err != nil {
+		if s.lock, err = s.disk.OpenLock(filepath.Join(s.dir, "lock"), &lockmgr.Options{Timeout: s.opt.LockTimeout, Command: s.opt.Command}); err != nil {
 			return err
 		}
 		if st == hasNothing {
@@ -196,17 +197,17 @@ func (s *Store) start() error {
 				return err
 			}
 		}
-		if s.durf, err = os.OpenFile(filepath.Join(s.dir, "durable"), os.O_RDWR|os.O_CREATE, 0o666); err != nil {
+		if s.durf, err = s.disk.Open(filepath.Join(s.dir, "durable"), os.O_RDWR|os.O_CREATE, 0o666); err != nil {
 			return err
 		}
-		fi, err := s.durf.Stat()
+		fi, err := s.durf.Info()
 		if err != nil {
 			return err
 		}
-		s.fileMode = fi.Mode().Perm()
+		s.fileMode = fi.Perm()
 	}
 	if s.opt.ReadOnly { // without it nothing is known to be durable
-		s.durf, _ = os.Open(filepath.Join(s.dir, "durable"))
+		s.durf, _ = s.disk.Open(filepath.Join(s.dir, "durable"), os.O_RDONLY, 0)
 	}
 	if err := s.recover(); err != nil {
 		return err
@@ -228,7 +229,7 @@ const (
 
 // look says what is at s.dir; ErrFormat if it is neither a store nor to become one.
 func (s *Store) look() (content, error) {
-	names, err := readNames(s.dir)
+	names, err := s.disk.List(s.dir)
 	if errors.Is(err, os.ErrNotExist) {
 		return hasNothing, nil
 	}
@@ -236,7 +237,7 @@ func (s *Store) look() (content, error) {
 		return 0, fmt.Errorf("%s: not a directory: %w", s.dir, backend.ErrFormat)
 	}
 	if err != nil {
-		if fi, serr := os.Stat(s.dir); serr == nil && !fi.IsDir() {
+		if fi, serr := s.disk.Stat(s.dir); serr == nil && !fi.IsDir() {
 			return 0, fmt.Errorf("%s: not a directory: %w", s.dir, backend.ErrFormat)
 		}
 		return 0, err
@@ -261,7 +262,7 @@ func (s *Store) look() (content, error) {
 		return hasStore, nil
 	}
 	for _, d := range []string{"index", "data", "snapshots"} {
-		if n, err := readNames(filepath.Join(s.dir, d)); err == nil && len(n) > 0 {
+		if n, err := s.disk.List(filepath.Join(s.dir, d)); err == nil && len(n) > 0 {
 			return hasStore, nil // without a HEAD: damaged, and not to be made anew
 		}
 	}
@@ -270,17 +271,17 @@ func (s *Store) look() (content, error) {
 
 // hadGeneration says whether something was ever known to be durable here.
 func (s *Store) hadGeneration() bool {
-	fi, err := os.Stat(filepath.Join(s.dir, "durable"))
-	return err == nil && fi.Size() > 0
+	fi, err := s.disk.Stat(filepath.Join(s.dir, "durable"))
+	return err == nil && fi.Size > 0
 }
 
 // refuse returns an error if what is here was never a whole store, before anything is written: then there is no file durable, and
 // HEAD is not one of ours, or cut.
 func (s *Store) refuse() error {
-	if _, err := os.Lstat(filepath.Join(s.dir, "durable")); !errors.Is(err, os.ErrNotExist) {
+	if _, err := s.disk.Lstat(filepath.Join(s.dir, "durable")); !errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
-	f, err := os.Open(filepath.Join(s.dir, "HEAD"))
+	f, err := s.disk.Open(filepath.Join(s.dir, "HEAD"), os.O_RDONLY, 0)
 	if err != nil {
 		return err
 	}
@@ -297,7 +298,7 @@ func (s *Store) refuse() error {
 
 // create makes what is missing, HEAD last. Others may be doing the same.
 func (s *Store) create() error {
-	release, err := s.lock.Acquire(s.ctx)
+	release, err := s.disk.Acquire(s.ctx, s.lock)
 	if err != nil {
 		return err
 	}
@@ -306,11 +307,11 @@ func (s *Store) create() error {
 		return err
 	}
 	for _, d := range []string{"index", "data", "tmp"} {
-		if err := os.Mkdir(filepath.Join(s.dir, d), 0o777); err != nil && !errors.Is(err, os.ErrExist) {
+		if err := s.disk.Mkdir(filepath.Join(s.dir, d), 0o777); err != nil && !errors.Is(err, os.ErrExist) {
 			return err
 		}
 	}
-	if s.durf, err = os.OpenFile(filepath.Join(s.dir, "durable"), os.O_RDWR|os.O_CREATE, 0o666); err != nil {
+	if s.durf, err = s.disk.Open(filepath.Join(s.dir, "durable"), os.O_RDWR|os.O_CREATE, 0o666); err != nil {
 		return err
 	}
 	defer func() { s.durf.Close(); s.durf = nil }()
@@ -325,7 +326,7 @@ func (s *Store) create() error {
 		return err
 	}
 	s.created = true
-	return syncPath(filepath.Dir(s.dir))
+	return s.disk.Sync(filepath.Dir(s.dir))
 }
 
 // renewLocked installs h, and then again, so that a spare too says that there was a generation since the machine started; and
@@ -361,7 +362,7 @@ func (s *Store) Reserve(ref backend.Ref) (func(), error) {
 	if s.opt.ReadOnly {
 		return nil, backend.ErrReadOnly
 	}
-	release, ok, err := s.lock.TryRange(int64(1 + keyHash(uint64(ref.Dir), ref.Name)&(1<<62-1)))
+	release, ok, err := s.disk.LockByte(s.lock, int64(1+keyHash(uint64(ref.Dir), ref.Name)&(1<<62-1)))
 	if err == nil && !ok {
 		err = fmt.Errorf("key %q is being made: %w", ref.Name, backend.ErrExists)
 	}
@@ -378,9 +379,9 @@ func (s *Store) Space() (backend.Space, error) {
 		return backend.Space{}, err
 	}
 	defer s.unpin(p)
-	var st unix.Statfs_t
-	if err := unix.Statfs(s.dir, &st); err != nil {
-		return backend.Space{}, &os.PathError{Op: "statfs", Path: s.dir, Err: err}
+	st, err := s.disk.Space(s.dir)
+	if err != nil {
+		return backend.Space{}, err
 	}
 	b := uint64(st.Bsize)
 	return backend.Space{Total: st.Blocks * b, Free: st.Bfree * b, Available: st.Bavail * b, Keys: p.h.files + p.h.dirs - 1, Bytes: p.h.bytes}, nil

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"github.com/storefs/storefs/backend"
+	"github.com/storefs/storefs/backend/filestore/disk"
 )
 
 const (
@@ -32,7 +33,7 @@ type table struct {
 
 // tableMeta is what is kept in memory of an open table.
 type tableMeta struct {
-	f     *os.File
+	f     *disk.File
 	info  tabInfo
 	index []blockInfo
 	bloom []byte
@@ -55,7 +56,7 @@ func (t *table) open() (*tableMeta, error) {
 	if m := t.meta.Load(); m != nil {
 		return m, nil
 	}
-	f, err := os.Open(t.path)
+	f, err := t.s.disk.Open(t.path, os.O_RDONLY, 0)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, &backend.CorruptError{Path: t.path, Reason: "the table is missing"}
 	}
@@ -82,17 +83,17 @@ func (t *table) close() {
 }
 
 // readTable reads footer, index and filter.
-func readTable(f *os.File, path string) (*tableMeta, error) {
-	fi, err := f.Stat()
+func readTable(f *disk.File, path string) (*tableMeta, error) {
+	fi, err := f.Info()
 	if err != nil {
 		return nil, err
 	}
 	bad := func(off int64, reason string) error {
 		return &backend.CorruptError{Path: path, Offset: off, Reason: reason}
 	}
-	end := fi.Size() - footerSize
+	end := fi.Size - footerSize
 	if end < 0 {
-		return nil, bad(fi.Size(), "the table ends too early")
+		return nil, bad(fi.Size, "the table ends too early")
 	}
 	foot := make([]byte, footerSize)
 	if _, err := f.ReadAt(foot, end); err != nil {
@@ -102,7 +103,7 @@ func readTable(f *os.File, path string) (*tableMeta, error) {
 	if err != nil {
 		return nil, bad(end, err.Error())
 	}
-	m.f, m.info.length = f, uint64(fi.Size())
+	m.f, m.info.length = f, uint64(fi.Size)
 	sec := make([]byte, ix.indexLen+ix.bloomLen)
 	if _, err := f.ReadAt(sec, int64(ix.indexOff)); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)

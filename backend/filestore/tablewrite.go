@@ -2,12 +2,13 @@ package filestore
 
 import (
 	"bufio"
-	"os"
+
+	"github.com/storefs/storefs/backend/filestore/disk"
 )
 
 // tableWriter writes a table record by record, in the order of keys.
 type tableWriter struct {
-	f     *os.File
+	f     *disk.File
 	w     *bufio.Writer
 	info  tabInfo
 	block []byte
@@ -20,7 +21,7 @@ type tableWriter struct {
 }
 
 // newTableWriter writes to f by way of w.
-func newTableWriter(f *os.File, w *bufio.Writer, id uint64) *tableWriter {
+func newTableWriter(f *disk.File, w *bufio.Writer, id uint64) *tableWriter {
 	w.Reset(f)
 	return &tableWriter{f: f, w: w, info: tabInfo{id: id, minGen: ^uint64(0)}}
 }

@@ -6,8 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-
-	"github.com/storefs/storefs/lockmgr"
 )
 
 // trash is a file that HEADs from sequence number seq on do not name.
@@ -62,14 +60,14 @@ func (s *Store) tidyLocked() error {
 	}
 	free := 0
 	for _, name := range names {
-		f, err := os.OpenFile(filepath.Join(s.dir, name), os.O_RDWR, 0)
+		f, err := s.disk.Open(filepath.Join(s.dir, name), os.O_RDWR, 0)
 		if errors.Is(err, os.ErrNotExist) {
 			continue
 		}
 		if err != nil {
 			return err
 		}
-		ok, err := lockmgr.TryExclusive(f)
+		ok, err := f.TryExclusive()
 		seq := sequenceOf(f)
 		switch {
 		case err != nil:
@@ -79,7 +77,7 @@ func (s *Store) tidyLocked() error {
 			oldest = min(oldest, seq)
 		case seq != s.readDurable().seq:
 			if free++; free > manySpares {
-				os.Remove(f.Name())
+				s.disk.Remove(f.Name())
 			}
 		}
 		f.Close()
@@ -89,7 +87,7 @@ func (s *Store) tidyLocked() error {
 		return err
 	}
 	for _, t := range gone {
-		if err := os.Remove(s.trashPath(t)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		if err := s.disk.Remove(s.trashPath(t)); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
 		if t.volume {
@@ -127,12 +125,12 @@ func (s *Store) unneededLocked(oldest uint64) (gone []trash, err error) {
 
 // sweep finds what dead processes have left: their stages, and tables and volumes that HEAD does not name.
 func (s *Store) sweep(ctx context.Context) error {
-	names, err := readNames(filepath.Join(s.dir, "tmp"))
+	names, err := s.disk.List(filepath.Join(s.dir, "tmp"))
 	if err != nil {
 		return err
 	}
 	for _, n := range names {
-		sweepFile(filepath.Join(s.dir, "tmp", n))
+		s.sweepFile(filepath.Join(s.dir, "tmp", n))
 	}
 	quiet, err := s.quiet()
 	if quiet || err != nil {
@@ -178,7 +176,7 @@ func (s *Store) quiet() (bool, error) {
 func (s *Store) files() ([]trash, error) {
 	var all []trash
 	for _, dir := range []string{"index", "data"} {
-		names, err := readNames(filepath.Join(s.dir, dir))
+		names, err := s.disk.List(filepath.Join(s.dir, dir))
 		if err != nil {
 			return nil, err
 		}
@@ -210,7 +208,7 @@ func (s *Store) sweepLocked() error {
 	var left []trash
 	for _, t := range files {
 		if t.id >= p.h.nextID { // of a commit that was not completed; the next one may make it anew
-			if err := os.Remove(s.trashPath(t)); err != nil {
+			if err := s.disk.Remove(s.trashPath(t)); err != nil {
 				return err
 			}
 			s.vols.forget(t.id)
@@ -238,13 +236,4 @@ func (p *pin) names(id uint64, volume bool) (bool, error) {
 	}
 	r, err := p.get(0, volumeName(id))
 	return r != nil && r.kind() == recVolume, err
-}
-
-func readNames(dir string) ([]string, error) {
-	d, err := os.Open(dir)
-	if err != nil {
-		return nil, err
-	}
-	defer d.Close()
-	return d.Readdirnames(-1)
 }

@@ -6,8 +6,6 @@ import (
 	"os"
 	"slices"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/storefs/storefs/backend"
 )
 
@@ -277,10 +275,10 @@ func (t *tx) volume() (*volFile, error) {
 	if n := len(t.h.vols); n == 0 || t.h.vols[n-1].length >= volumeCap {
 		id := t.h.nextID
 		path := t.s.volumePath(id)
-		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		if err := t.s.disk.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return nil, err
 		}
-		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)
+		f, err := t.s.disk.Open(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)
 		if err != nil {
 			return nil, err
 		}
@@ -308,7 +306,7 @@ func (t *tx) release() error {
 	}
 	var err error
 	if t.s.opt.Sync == Always {
-		err = unix.Fdatasync(int(t.vol.f.Fd()))
+		err = t.vol.f.Datasync()
 	}
 	t.s.vols.put(t.vol)
 	t.vol = nil
@@ -330,7 +328,7 @@ func (t *tx) join(st *stage) (extent, error) {
 		err = st.f.Sync()
 	}
 	if err == nil {
-		err = os.Rename(st.path, t.s.volumePath(id))
+		err = t.s.disk.Rename(st.path, t.s.volumePath(id))
 	}
 	if err != nil {
 		st.f.Truncate(st.size)
@@ -352,7 +350,7 @@ func (t *tx) join(st *stage) (extent, error) {
 // undo gives stages their files back.
 func (t *tx) undo() {
 	for _, j := range t.joins {
-		os.Rename(t.s.volumePath(j.id), j.st.path)
+		t.s.disk.Rename(t.s.volumePath(j.id), j.st.path)
 		j.st.f.Truncate(j.st.size)
 	}
 }

@@ -3,12 +3,12 @@ package filestore
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"sync"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/storefs/storefs/backend"
+	"github.com/storefs/storefs/backend/filestore/disk"
 )
 
 // volumes keeps open volume files by number, at most about limit of them that nobody uses.
@@ -22,7 +22,7 @@ type volumes struct {
 
 type volFile struct {
 	id   uint64
-	f    *os.File
+	f    *disk.File
 	refs int
 }
 
@@ -42,7 +42,7 @@ func (v *volumes) get(id uint64) (*volFile, error) {
 		mode = os.O_RDONLY
 	}
 	path := v.s.volumePath(id)
-	file, err := os.OpenFile(path, mode, 0)
+	file, err := v.s.disk.Open(path, mode, 0)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, &backend.CorruptError{Path: path, Reason: "the volume is missing"}
 	}
@@ -88,8 +88,7 @@ func (v *volumes) closeRemoved() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for _, f := range append([]*volFile(nil), v.idle...) {
-		var st unix.Stat_t
-		if unix.Fstat(int(f.f.Fd()), &st) == nil && st.Nlink == 0 {
+		if i, err := f.f.Info(); err == nil && i.Nlink == 0 {
 			v.closeLocked(f)
 		}
 	}
@@ -117,22 +116,12 @@ func (v *volumes) close() {
 }
 
 // readFull reads into b at off until b is full or the file ends.
-func readFull(f *os.File, b []byte, off int64) (int, error) {
-	n := 0
-	for n < len(b) {
-		k, err := unix.Pread(int(f.Fd()), b[n:], off+int64(n))
-		if err == unix.EINTR {
-			continue
-		}
-		if err != nil {
-			return n, &os.PathError{Op: "read", Path: f.Name(), Err: err}
-		}
-		if k == 0 {
-			break
-		}
-		n += k
+func readFull(f *disk.File, b []byte, off int64) (int, error) {
+	n, err := f.ReadAt(b, off)
+	if err == io.EOF {
+		err = nil
 	}
-	return n, nil
+	return n, err
 }
 
 // readVolume fills b from a volume; less than that is damage.

@@ -9,8 +9,6 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/storefs/storefs/backend"
 )
 
@@ -74,15 +72,7 @@ func (s *Store) inotify() (*os.File, error) {
 	if s.isClosed() {
 		return nil, backend.ErrClosed
 	}
-	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
-	if err != nil {
-		return nil, os.NewSyscallError("inotify_init1", err)
-	}
-	if _, err := unix.InotifyAddWatch(fd, s.dir, unix.IN_MOVED_TO); err != nil {
-		unix.Close(fd)
-		return nil, &os.PathError{Op: "watch", Path: s.dir, Err: err}
-	}
-	return os.NewFile(uintptr(fd), "inotify"), nil
+	return s.disk.Watch(s.dir)
 }
 
 // changesSince returns what places are different in the newest generation, which is returned too, from what they were in generation from.
