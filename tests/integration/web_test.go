@@ -58,7 +58,7 @@ func newWebServer(t *testing.T) *webServer {
 	needTools(t, "apache2 ab perl runuser")
 	w := newWorld(t)
 	must(t, os.Chmod(filepath.Dir(w.dir), 0o755)) // www-data gets into it
-	m, n := w.mount("allow_other"), w.mount("allow_other", "strict")
+	m, n := w.mount("allow_other", "locktimeout=2m"), w.mount("allow_other", "strict", "locktimeout=2m")
 	s := &webServer{w: w, store: m + "/web", other: n + "/web", plain: w.dir + "/plain", dir: w.dir + "/apache"}
 	w.sh(`set -e; mkdir $M/web $W/plain $W/apache; chown www-data: $M/web $W/plain`)
 	must(t, os.CopyFS(s.dir+"/cgi-bin", os.DirFS("../../docs/examples")))
@@ -100,7 +100,7 @@ func (s *webServer) start(t *testing.T) {
 // load sends n requests, 20 at a time, and returns requests per second. Each must have succeeded.
 func (s *webServer) load(t *testing.T, n int, path string, opts ...string) float64 {
 	t.Helper()
-	args := append([]string{"-q", "-l", "-s", "50", "-c", itoa(min(n, 20)), "-n", itoa(n)}, opts...)
+	args := append([]string{"-q", "-l", "-s", "150", "-c", itoa(min(n, 20)), "-n", itoa(n)}, opts...)
 	r := s.w.run("ab", append(args, s.url+path)...)
 	value := func(name string) float64 {
 		m := regexp.MustCompile(`(?m)^` + name + `:\s+([0-9.]+)`).FindStringSubmatch(r.out)
