@@ -130,6 +130,7 @@ func serve(storeArg, pointArg string, o mountOptions, debug bool) (err error) {
 	if err := errors.Join(os.Chdir("/"), parent.ready()); err != nil {
 		return errors.Join(err, srv.Shutdown(point))
 	}
+	startGuard(point)
 	if o.notify {
 		notify(daemon.SdNotifyReady)
 		defer notify(daemon.SdNotifyStopping)

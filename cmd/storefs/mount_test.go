@@ -60,7 +60,7 @@ func TestParseMountinfo(t *testing.T) {
 garbage
 40 22 0:31 / /x rw master:3 propagate_from:2 - tmpfs none rw
 `)
-	want := []mountEntry{{"/", "ext4", "/dev/vda"}, {"/mnt/a b", "fuse.storefs", "/srv/k\\v\t"}, {"/x", "tmpfs", "none"}}
+	want := []mountEntry{{"254:0", "/", "ext4", "/dev/vda"}, {"0:30", "/mnt/a b", "fuse.storefs", "/srv/k\\v\t"}, {"0:31", "/x", "tmpfs", "none"}}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %q\nwant %q", got, want)
 	}

@@ -15,6 +15,7 @@ const fsType = "fuse.storefs"
 
 // mountEntry is a line of /proc/self/mountinfo.
 type mountEntry struct {
+	device string // major:minor
 	point  string // absolute, without symbolic links
 	fsType string
 	source string // of a storefs mount: the store's path
@@ -29,7 +30,7 @@ func parseMountinfo(text string) []mountEntry {
 		if !ok || len(head) < 6 || len(tail) < 2 {
 			continue
 		}
-		out = append(out, mountEntry{point: unescapeMountinfo(head[4]), fsType: tail[0], source: unescapeMountinfo(tail[1])})
+		out = append(out, mountEntry{device: head[2], point: unescapeMountinfo(head[4]), fsType: tail[0], source: unescapeMountinfo(tail[1])})
 	}
 	return out
 }

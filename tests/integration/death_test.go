@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -12,6 +13,10 @@ import (
 
 	"golang.org/x/sys/unix"
 )
+
+func init() {
+	roles["crowd"] = func(args []string) error { return crowd(args[0]) }
+}
 
 // The daemon is killed while programs write. Whatever a close had acknowledged is there, nothing else has changed, the mountpoint is
 // taken over, and the store is sound.
@@ -235,4 +240,67 @@ func TestManyMounts(t *testing.T) {
 	for p := range loops {
 		w.wantKey(fmt.Sprintf("k%d", p), itoa(each-1))
 	}
+}
+
+// A daemon is killed while it tells the kernel of a name whose directory is locked by programs that wait for it. They get an error, and the
+// mountpoint is taken over, although the kernel would let neither side end.
+func TestKilledWhileTellingTheKernel(t *testing.T) {
+	w, m := one(t)
+	must(t, os.Mkdir(m+"/d", 0o755))
+	d, caught := w.mounts[0], false
+	for round := 0; round < 20 && !caught; round++ {
+		write(t, m+"/d/k", "v")
+		read(t, m+"/d/k") // the kernel knows the name
+		d.kill(unix.SIGSTOP)
+		w.put("d/k", "told of when the daemon goes on")
+		crowd := exec.Command(os.Args[0], m+"/d")
+		crowd.Env = append(w.env, "STOREFS_TEST_ROLE=crowd")
+		must(t, crowd.Start())
+		ended := make(chan error, 1)
+		go func() { ended <- crowd.Wait() }()
+		until(t, "the crowd waits", func() bool { return waitsIn(crowd.Process.Pid, "request_wait_answer") })
+		d.kill(unix.SIGCONT)
+		for running := true; running && !caught; {
+			select {
+			case <-ended:
+				running = false
+			default:
+				caught = waitsIn(d.pid, "fuse_reverse_inval_entry")
+			}
+		}
+		if caught {
+			d.kill(unix.SIGKILL)
+			<-ended
+			d = w.mountAt(m)
+		}
+	}
+	if !caught {
+		t.Error("the daemon never had to wait")
+	}
+	want(t, "d/k", read(t, m+"/d/k"), "told of when the daemon goes on")
+}
+
+// crowd makes files in a folder, all at once.
+func crowd(folder string) error {
+	errs := make(chan error)
+	const many = 100
+	for i := range many {
+		go func() { errs <- os.WriteFile(fmt.Sprintf("%s/crowd%d", folder, i), nil, 0o644) }()
+	}
+	var err error
+	for range many {
+		err = errors.Join(err, <-errs)
+	}
+	return err
+}
+
+// waitsIn says whether a thread of the process waits in that function of the kernel.
+func waitsIn(pid int, function string) bool {
+	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/wchan", pid))
+	for _, f := range files {
+		if b, _ := os.ReadFile(f); string(b) == function {
+			return true
+		}
+	}
+	return false
 }
