@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 
 	"github.com/storefs/storefs/backend"
@@ -195,4 +196,37 @@ func BenchmarkOpen(b *testing.B) {
 			}
 		})
 	}
+}
+
+// BenchmarkCommitWaiting has many goroutines commit at once: those that wait together share one write, and one sync.
+func BenchmarkCommitWaiting(b *testing.B) {
+	for _, mode := range []SyncMode{Never, Always} {
+		for _, n := range []int{1, 8} {
+			b.Run(fmt.Sprintf("sync=%v/goroutines=%d", mode, n), func(b *testing.B) { benchWaiting(b, mode, n) })
+		}
+	}
+}
+
+func benchWaiting(b *testing.B, mode SyncMode, n int) {
+	s, err := Open(filepath.Join(b.TempDir(), "s"), &Options{Create: true, Sync: mode})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer s.Close()
+	var wg sync.WaitGroup
+	b.ResetTimer()
+	for g := range n {
+		st := stageOf(b, s, pattern(100, 1))
+		wg.Go(func() {
+			for i := g; i < b.N; i += n {
+				var bt backend.Batch
+				bt.Put(ref(fmt.Sprint("key", i%1000)), st, newFile, backend.AttrChange{})
+				if _, err := s.Commit(bg, &bt); err != nil {
+					b.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
 }

@@ -57,6 +57,8 @@ type Store struct {
 	trash      []trash
 	bgErr      error
 
+	queue queue // the calls of Commit that wait for the commit lock
+
 	// Guarded by the commit lock.
 	spareNames []string
 	lastSeq    uint64 // of the HEAD that was installed here last

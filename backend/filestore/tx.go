@@ -17,20 +17,21 @@ const (
 	copyChunk = 256 << 10
 )
 
-// tx is one commit being made, under the commit lock.
+// tx is one batch being committed, under the commit lock.
 type tx struct {
 	s       *Store
 	base    *pin
-	h       *head // the next one
+	h       *head // what it leaves
 	add     []rec
 	parents map[backend.Ino]backend.Ref // directories that came to a place
 	gone    []backend.Ino               // and that left one
 	exts    map[extent]int              // how often the old entries named it, less how often the new ones do
 	ownVols bool                        // h.vols is a copy
 	vol     *volFile
+	wrote   []uint64 // shared volumes that were written to
+	written uint64   // bytes, to them
 	joins   []join
-	used    map[*stage]bool // stages that became volumes
-	newFile bool            // a file was made in data/
+	newFile bool // a file was made in data/
 	trash   []trash
 }
 
@@ -185,7 +186,7 @@ func (t *tx) value(parts []backend.Part, size int64) (*locator, error) {
 	if len(src) == 0 {
 		return &locator{exts: exts}, nil
 	}
-	if st := src[0].st; len(src) == 1 && len(exts) < manyExts && st != nil && st.s == t.s && st.f != nil && st.size >= soloMin && !t.used[st] {
+	if st := src[0].st; len(src) == 1 && len(exts) < manyExts && st != nil && st.s == t.s && st.f != nil && st.size >= soloMin && !st.joined {
 		x, err := t.join(st)
 		return &locator{exts: append(exts, x)}, err
 	}
@@ -265,6 +266,7 @@ func (t *tx) write(src []source, n uint64) (extent, error) {
 		}
 	}
 	x.crc = checksum(table)
+	t.written += x.span()
 	t.h.vols[len(t.h.vols)-1].length += x.span()
 	return x, nil
 }
@@ -287,30 +289,25 @@ func (t *tx) volume() (*volFile, error) {
 		t.h.nextID++
 		t.h.vols = append(t.h.vols, volInfo{id: id})
 		t.newFile = true
-		if err := t.release(); err != nil {
-			return nil, err
-		}
+		t.release()
 	}
 	if t.vol != nil {
 		return t.vol, nil
 	}
 	v, err := t.s.vols.get(t.h.vols[len(t.h.vols)-1].id)
-	t.vol = v
+	if err == nil {
+		t.vol = v
+		t.wrote = append(t.wrote, v.id)
+	}
 	return v, err
 }
 
-// release gives the volume back; with sync=always it is synced first.
-func (t *tx) release() error {
-	if t.vol == nil {
-		return nil
+// release gives the volume back.
+func (t *tx) release() {
+	if t.vol != nil {
+		t.s.vols.put(t.vol)
+		t.vol = nil
 	}
-	var err error
-	if t.s.opt.Sync == Always {
-		err = t.vol.f.Datasync()
-	}
-	t.s.vols.put(t.vol)
-	t.vol = nil
-	return err
 }
 
 // join makes the file of a stage a volume.
@@ -335,10 +332,7 @@ func (t *tx) join(st *stage) (extent, error) {
 		return x, err
 	}
 	t.s.vols.forget(id)
-	if t.used == nil {
-		t.used = map[*stage]bool{}
-	}
-	t.used[st] = true
+	st.joined = true
 	t.joins = append(t.joins, join{st, id})
 	t.newFile = true
 	t.h.nextID++
@@ -352,5 +346,6 @@ func (t *tx) undo() {
 	for _, j := range t.joins {
 		t.s.disk.Rename(t.s.volumePath(j.id), j.st.path)
 		j.st.f.Truncate(j.st.size)
+		j.st.joined = false
 	}
 }
