@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"log"
 	"os"
 	"os/exec"
@@ -29,12 +30,12 @@ const dyingTime = time.Second
 
 func newGuard() *cobra.Command {
 	return &cobra.Command{
-		Use:    "guard MOUNTPOINT DEVICE",
-		Short:  "End what a daemon that was killed leaves; started by storefs mount, with the daemon on descriptor 3",
+		Use:    "guard MOUNTPOINT",
+		Short:  "End what a daemon that was killed leaves; started by storefs mount",
 		Hidden: true,
-		Args:   argCount(2, 2),
+		Args:   argCount(1, 1),
 		RunE: operation(func(_ *cobra.Command, args []string) error {
-			if err := guard(&process{fd: 3}, args[1]); err != nil {
+			if err := guard(&process{fd: 3}, os.Stdin, os.Stdout); err != nil {
 				return fmt.Errorf("%s: %w", args[0], err)
 			}
 			return nil
@@ -42,45 +43,81 @@ func newGuard() *cobra.Command {
 	}
 }
 
-// startGuard starts the guard of this process, which serves the mount at point. Without one a mount works as well.
-func startGuard(point string) {
+// guarding is the guard of this process, which will serve a mount. nil is none: a mount works as well.
+type guarding struct {
+	in  io.WriteCloser // it is told the device number of the mount here
+	out io.ReadCloser  // and closes this when it is awake
+}
+
+// startGuard starts a guard for the mount that is to be made at point.
+func startGuard(point string) *guarding {
+	started := make(chan *guarding)
 	go func() {
 		runtime.LockOSThread() // the guard is told when the thread that started it ends
-		if err := runGuard(point); err != nil {
+		g, cmd, err := runGuard(point)
+		started <- g
+		if err == nil {
+			err = cmd.Wait()
+		}
+		if err != nil {
 			log.Printf("storefs: guard: %v", err)
 		}
 	}()
+	return <-started
 }
 
-// runGuard returns when the guard ends, which it should not before this process.
-func runGuard(point string) error {
-	m, ok := mountAt(point)
-	if !ok {
-		return nil // unmounted already
-	}
+func runGuard(point string) (*guarding, *exec.Cmd, error) {
 	exe, err := os.Executable()
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	fd, err := unix.PidfdOpen(os.Getpid(), 0)
 	if err != nil {
-		return fmt.Errorf("pidfd_open: %w", err)
+		return nil, nil, fmt.Errorf("pidfd_open: %w", err)
 	}
 	self := os.NewFile(uintptr(fd), "this process")
 	defer self.Close()
-	cmd := exec.Command(exe, "guard", "--", point, m.device)
+	cmd := exec.Command(exe, "guard", "--", point)
 	cmd.Args[0] = os.Args[0]
-	cmd.Dir, cmd.Stderr = "/", os.Stderr
+	cmd.Dir = "/"
 	cmd.ExtraFiles = []*os.File{self}
 	cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true, Pdeathsig: guardSignal}
-	return cmd.Run()
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, nil, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	return &guarding{in, out}, cmd, nil
 }
 
-// guard waits for the end of the daemon, and ends the connection of the mount with that device number if the daemon cannot end by itself.
-func guard(daemon *process, device string) error {
+// watch has the guard care for the mount at point. When it returns the guard is awake, or there is none.
+func (g *guarding) watch(point string) {
+	m, ok := mountAt(point)
+	if g == nil || !ok {
+		return
+	}
+	fmt.Fprintln(g.in, m.device)
+	g.out.Read(make([]byte, 1)) // until it is closed
+	g.in.Close()
+	g.out.Close()
+}
+
+// guard waits for the end of the daemon, and ends the connection of its mount if the daemon cannot end by itself.
+func guard(daemon *process, in io.Reader, out io.WriteCloser) error {
 	told := make(chan os.Signal, 1)
 	signal.Notify(told, guardSignal)
 	signal.Ignore(unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT) // these are for the daemon, which may go on for a while
+	var device string
+	if _, err := fmt.Fscanln(in, &device); err != nil {
+		return nil // it never mounted
+	}
+	out.Close()
 	<-told
 	if daemon.wait(dyingTime) {
 		return nil

@@ -118,6 +118,7 @@ func serve(storeArg, pointArg string, o mountOptions, debug bool) (err error) {
 		shown = backend.Fixed(s)
 	}
 	defer watchOwner(point, sigs)()
+	guard := startGuard(point)
 	srv, err := mountNow(shown, point, dir, o, locks, debug)
 	if err != nil {
 		return fmt.Errorf("%s: %w", pointArg, err)
@@ -126,11 +127,11 @@ func serve(storeArg, pointArg string, o mountOptions, debug bool) (err error) {
 		fmt.Fprintf(os.Stderr, "storefs: created store %s\n", storeArg)
 	}
 	undo = func() {}
+	guard.watch(point)
 	claim.Close()
 	if err := errors.Join(os.Chdir("/"), parent.ready()); err != nil {
 		return errors.Join(err, srv.Shutdown(point))
 	}
-	startGuard(point)
 	if o.notify {
 		notify(daemon.SdNotifyReady)
 		defer notify(daemon.SdNotifyStopping)
