@@ -35,7 +35,7 @@ func openTest(t testing.TB, dir string, o Options) *Store {
 
 func checkStore(t testing.TB, dir string) CheckResult {
 	t.Helper()
-	r, err := Check(bg, dir, func(err error) { t.Error("check:", err) })
+	r, err := Check(bg, dir, &CheckOptions{Report: func(f Finding) { t.Error("check:", f) }})
 	if err != nil {
 		t.Error("check:", err)
 	}

@@ -1,6 +1,8 @@
 package filestore
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"sort"
@@ -80,7 +82,7 @@ func (h *head) encode(b []byte) []byte {
 	return le.AppendUint32(b, checksum(b))
 }
 
-// headLength returns the length that the fixed part of a HEAD file claims. path is for the errors.
+// headLength returns the length that the fixed part of a HEAD file claims; with ErrFormat too, if that can be one. path is for the errors.
 func headLength(b []byte, path string) (int, error) {
 	if len(b) < headFixed {
 		return 0, &backend.CorruptError{Path: path, Offset: int64(len(b)), Reason: "the file ends too early"}
@@ -88,19 +90,39 @@ func headLength(b []byte, path string) (int, error) {
 	if string(b[:8]) != headMagic {
 		return 0, &backend.CorruptError{Path: path, Offset: 0, Reason: "no storefs magic"}
 	}
-	if v := le.Uint32(b[8:]); v != formatVer {
-		return 0, fmt.Errorf("%s: format version %d, this program knows version %d: %w", path, v, formatVer, backend.ErrFormat)
-	}
 	n := le.Uint64(b[offTotal:])
-	if n < headFixed+4 || n > maxHead {
+	possible := n >= headFixed+4 && n <= maxHead
+	switch v := le.Uint32(b[8:]); {
+	case v != formatVer && !possible:
+		return 0, unknownVersion(v, path)
+	case v != formatVer:
+		return int(n), unknownVersion(v, path)
+	case !possible:
 		return 0, &backend.CorruptError{Path: path, Offset: offTotal, Reason: "impossible length"}
 	}
 	return int(n), nil
 }
 
+func unknownVersion(v uint32, path string) error {
+	return fmt.Errorf("%s: format version %d, this program knows version %d: %w", path, v, formatVer, backend.ErrFormat)
+}
+
+// damagedVersion tells damage of the version, which stands at byte 8, from another version: if everything else in b has the checksum that it has in
+// this version, then it is of this version.
+func damagedVersion(b []byte, sum uint32, path string) error {
+	asKnown := le.AppendUint32(bytes.Clone(b[:8]), formatVer)
+	if updateSum(checksum(asKnown), b[12:]) == sum {
+		return &backend.CorruptError{Path: path, Offset: 8, Reason: "the format version is not what was written"}
+	}
+	return unknownVersion(le.Uint32(b[8:]), path)
+}
+
 // decodeHead decodes a HEAD file; bytes after its length do not matter. The records alias b.
 func decodeHead(b []byte, path string) (*head, error) {
 	n, err := headLength(b, path)
+	if errors.Is(err, backend.ErrFormat) && n > 0 && n <= len(b) {
+		err = damagedVersion(b[:n-4], le.Uint32(b[n-4:]), path)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -53,7 +53,7 @@ func decodeNamed(b []byte, path string) (named, error) {
 	case string(b[:8]) != namedMagic:
 		return bad(0, "no magic of a snapshot")
 	case le.Uint32(b[8:]) != formatVer:
-		return named{}, fmt.Errorf("%s: format version %d, this program knows version %d: %w", path, le.Uint32(b[8:]), formatVer, backend.ErrFormat)
+		return named{}, damagedVersion(b[:offNamedSum], le.Uint32(b[offNamedSum:]), path)
 	case checksum(b[:offNamedSum]) != le.Uint32(b[offNamedSum:]):
 		return bad(offNamedSum, "checksum mismatch")
 	case le.Uint32(b[12:]) != 0 || le.Uint32(b[56:]) != 0:

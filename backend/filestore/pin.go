@@ -1,6 +1,8 @@
 package filestore
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -57,20 +59,33 @@ func (s *Store) pinNewest() (*pin, error) {
 		if err != nil {
 			return nil, err
 		}
-		if s.adopt(p) {
+		ok, err := s.adopt(p)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
 			return p, nil
 		}
 	}
 }
 
-// adopt makes p, fresh from readHead, the newest pin. It reports false, and lets p go, if a newer one is there already.
-func (s *Store) adopt(p *pin) bool {
+// isHead says whether the file of p, a generation that was HEAD, still is.
+func (s *Store) isHead(p *pin) (bool, error) {
+	ino, err := s.headIno()
+	return ino == p.ino, err
+}
+
+// adopt makes p, fresh from readHead, the newest pin. It reports false, and lets p go, if that or a newer one is there already.
+func (s *Store) adopt(p *pin) (bool, error) {
 	s.mu.Lock()
 	old := s.cur
-	if s.closed || old != nil && old.h.seq >= p.h.seq {
+	if s.closed || old != nil && (old.h.seq > p.h.seq || old.ino == p.ino) {
 		s.mu.Unlock()
-		p.f.Close()
-		return false
+		defer p.f.Close()
+		if old != nil && old.h.seq > p.h.seq {
+			return false, s.notOlder(p, old.h.seq)
+		}
+		return false, nil
 	}
 	p.tabs = s.tableSetLocked(p.h.tabs)
 	p.refs = 2
@@ -79,7 +94,17 @@ func (s *Store) adopt(p *pin) bool {
 	if old != nil {
 		s.unpin(old)
 	}
-	return true
+	return true, nil
+}
+
+// notOlder returns an error if p is still HEAD, though one with the higher sequence number seq was: as long as p is locked no commit makes it HEAD again,
+// so somebody has put an older copy there.
+func (s *Store) notOlder(p *pin, seq uint64) error {
+	if still, err := s.isHead(p); err != nil || !still {
+		return err
+	}
+	return &backend.CorruptError{Path: filepath.Join(s.dir, "HEAD"), Offset: offSeq,
+		Reason: fmt.Sprintf("an older copy: its sequence number is %d, and %d was there", p.h.seq, seq)}
 }
 
 // readHead opens, locks and decodes HEAD.
@@ -135,11 +160,11 @@ func readHeadFile(f *disk.File, path string) (*head, error) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	total, err := headLength(buf[:n], path)
-	if err != nil {
+	if err != nil && !errors.Is(err, backend.ErrFormat) {
 		return nil, err
 	}
-	if fi, err := f.Info(); err != nil || int64(total) > fi.Size {
-		if err != nil {
+	if fi, ierr := f.Info(); ierr != nil || int64(total) > fi.Size {
+		if err = cmp.Or(ierr, err); err != nil {
 			return nil, err
 		}
 		return nil, &backend.CorruptError{Path: path, Offset: fi.Size, Reason: "the file ends too early"}
@@ -159,7 +184,7 @@ func (s *Store) tableSetLocked(infos []tabInfo) *tableSet {
 	for _, i := range infos {
 		t := s.tables[i.id]
 		if t == nil {
-			t = &table{s: s, id: i.id, path: s.tablePath(i.id)}
+			t = &table{s: s, id: i.id, path: s.tablePath(i.id), want: i}
 			s.tables[i.id] = t
 		}
 		t.refs++

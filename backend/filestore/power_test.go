@@ -78,7 +78,7 @@ func cutPower(t *testing.T, r *rand.Rand, dir, to string, synced map[uint64][]by
 }
 
 // memoryDir returns a directory where a sync costs nothing, if there is such.
-func memoryDir(t *testing.T) string {
+func memoryDir(t testing.TB) string {
 	dir, err := os.MkdirTemp("/dev/shm", "storefs-test-")
 	if err != nil {
 		return t.TempDir()

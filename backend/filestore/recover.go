@@ -61,18 +61,23 @@ func (s *Store) spareGeneration() bool {
 	return slices.ContainsFunc(cs, func(c candidate) bool { return c.h != nil && c.name != "HEAD" })
 }
 
-// recover pins the newest generation. If the machine was started anew since HEAD was written, or HEAD is no good and
+// recover finds the newest generation. If the machine was started anew since HEAD was written, or HEAD is no good and
 // nothing was written since the start, that is the newest one which is whole. HEAD damaged while the machine ran is an error.
 func (s *Store) recover() error {
 	p, err := s.pinNewest()
 	if err == nil {
 		defer s.unpin(p)
 		if p.h.boot == s.boot {
+			if d := s.readDurable(); d.seq > p.h.seq {
+				return s.notOlder(p, d.seq)
+			}
 			return nil
 		}
 		if s.opt.ReadOnly {
 			return s.wholeReadOnly(p)
 		}
+	} else if s.opt.ReadOnly && s.unrecovered() {
+		return s.mustRecover()
 	} else if !errors.Is(err, backend.ErrCorrupt) && !errors.Is(err, os.ErrNotExist) || s.opt.ReadOnly {
 		return s.headGone(err)
 	}
@@ -171,13 +176,9 @@ func (s *Store) whole(h *head) error {
 	p := &pin{s: s, h: h, tabs: s.tableSetLocked(h.tabs), refs: 1}
 	s.mu.Unlock()
 	defer s.unpin(p)
-	for i, t := range p.tabs.list {
-		m, err := t.open()
-		if err != nil {
+	for _, t := range p.tabs.list {
+		if _, err := t.open(); err != nil {
 			return err
-		}
-		if m.info != h.tabs[i] {
-			return &backend.CorruptError{Path: t.path, Reason: "not the table that HEAD names"}
 		}
 	}
 	for _, v := range h.vols {
@@ -259,7 +260,17 @@ func (s *Store) wholeReadOnly(p *pin) error {
 		return err
 	}
 	if cs[0].h == nil || cs[0].h.seq != p.h.seq {
-		return fmt.Errorf("%s: the machine went down; open the store once for writing to recover it: %w", s.dir, backend.ErrReadOnly)
+		return s.mustRecover()
 	}
 	return s.whole(p.h)
+}
+
+func (s *Store) mustRecover() error {
+	return fmt.Errorf("%s: the machine went down; open the store once for writing to recover it: %w", s.dir, backend.ErrReadOnly)
+}
+
+// unrecovered says whether the store was not opened for writing since the machine started, as far as the HEAD files that can be read know.
+func (s *Store) unrecovered() bool {
+	cs, err := s.candidates()
+	return err == nil && len(cs) > 0 && cs[0].h != nil && !slices.ContainsFunc(cs, func(c candidate) bool { return c.h != nil && c.h.boot == s.boot })
 }

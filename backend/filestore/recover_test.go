@@ -49,6 +49,21 @@ func flip(t *testing.T, path string, off int64) {
 	}
 }
 
+// asNewerFormat makes a HEAD file one of the format version 2, as far as version 1 can know what that is.
+func asNewerFormat(t *testing.T, path string) {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := le.Uint64(b[offTotal:])
+	b[8] = 2
+	le.PutUint32(b[n-4:], checksum(b[:n-4]))
+	if err := os.WriteFile(path, b, 0o666); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestNewBootKeepsTheNewest(t *testing.T) {
 	dir := made(t, Options{bootID: bootA, Sync: Never})
 	s := openTest(t, dir, Options{bootID: bootB})
@@ -132,7 +147,7 @@ func TestDamageIsNamed(t *testing.T) {
 				t.Fatal(err)
 			}
 			found := 0
-			if _, err := Check(bg, dir, func(error) { found++ }); err != nil || found == 0 {
+			if _, err := Check(bg, dir, &CheckOptions{Report: func(Finding) { found++ }}); err != nil || found == 0 {
 				t.Error("check:", found, err)
 			}
 		})
@@ -151,12 +166,11 @@ func TestEveryFlippedByteIsNoticed(t *testing.T) {
 		for off := int64(0); off < fi.Size(); off += step {
 			flip(t, path, off)
 			found := 0
-			if _, err := Check(bg, dir, func(err error) {
-				var d *backend.CorruptError
-				if errors.As(err, &d) && d.Path == path {
+			if _, err := Check(bg, dir, &CheckOptions{Report: func(f Finding) {
+				if filepath.Join(dir, f.Path) == path {
 					found++
 				}
-			}); err != nil || found == 0 {
+			}}); err != nil || found == 0 {
 				t.Errorf("%s at %d: %d found, %v", path, off, found, err)
 			}
 			flip(t, path, off)
@@ -213,7 +227,7 @@ func TestWhatIsNoStore(t *testing.T) {
 	}
 	store := made(t, Options{})
 	for _, f := range []string{"HEAD", "HEAD.0", "HEAD.1"} {
-		flip(t, filepath.Join(store, f), 9)
+		asNewerFormat(t, filepath.Join(store, f))
 	}
 	if _, err := Open(store, nil); !errors.Is(err, backend.ErrFormat) {
 		t.Error("newer format:", err)

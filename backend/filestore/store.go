@@ -88,23 +88,7 @@ func Open(dir string, o *Options) (*Store, error) {
 }
 
 func open(dir string, o *Options) (*Store, error) {
-	s := &Store{tables: map[uint64]*table{}, spareFiles: map[string]spare{}, own: map[uint64]bool{},
-		dirty: make(chan struct{}, 1), kick: make(chan struct{}, 1), blocks: newBlockCache(cacheBytes)}
-	if o != nil {
-		s.opt = *o
-	}
-	s.disk = s.opt.Disk
-	if s.opt.Interval <= 0 {
-		s.opt.Interval = time.Second
-	}
-	s.vols = &volumes{s: s, m: map[uint64]*volFile{}, limit: idleVolumes}
-	s.vbuf = make([]byte, 0, copyChunk+blockSize)
-	s.spillBuf = bufio.NewWriterSize(nil, 2*headBound)
-	s.ctx, s.stop = context.WithCancel(context.Background())
-	var err error
-	if s.dir, err = filepath.Abs(dir); err == nil {
-		err = s.bootID()
-	}
+	s, err := prepare(dir, o)
 	if err == nil {
 		err = s.start()
 	}
@@ -122,6 +106,43 @@ func open(dir string, o *Options) (*Store, error) {
 		}
 	}
 	return s, nil
+}
+
+// inspect opens what is in dir for reading, as damaged as it may be, if it is a store or was one.
+func inspect(dir string, o *Options) (*Store, error) {
+	s, err := prepare(dir, o)
+	s.opt.ReadOnly = true
+	if err == nil {
+		err = s.startInspection()
+	}
+	if err != nil {
+		s.stop()
+		s.release()
+		return nil, err
+	}
+	return s, nil
+}
+
+// prepare returns a store that has opened nothing.
+func prepare(dir string, o *Options) (*Store, error) {
+	s := &Store{tables: map[uint64]*table{}, spareFiles: map[string]spare{}, own: map[uint64]bool{},
+		dirty: make(chan struct{}, 1), kick: make(chan struct{}, 1), blocks: newBlockCache(cacheBytes)}
+	if o != nil {
+		s.opt = *o
+	}
+	s.disk = s.opt.Disk
+	if s.opt.Interval <= 0 {
+		s.opt.Interval = time.Second
+	}
+	s.vols = &volumes{s: s, m: map[uint64]*volFile{}, limit: idleVolumes}
+	s.vbuf = make([]byte, 0, copyChunk+blockSize)
+	s.spillBuf = bufio.NewWriterSize(nil, 2*headBound)
+	s.ctx, s.stop = context.WithCancel(context.Background())
+	var err error
+	if s.dir, err = filepath.Abs(dir); err == nil {
+		err = s.bootID()
+	}
+	return s, err
 }
 
 // release closes what start has opened.
@@ -219,6 +240,28 @@ func (s *Store) start() error {
 	}
 	s.mapDurable()
 	return s.sweep(s.ctx)
+}
+
+// startInspection is start for who takes what there is.
+func (s *Store) startInspection() error {
+	st, err := s.look()
+	if err != nil {
+		return err
+	}
+	if st == hasNothing {
+		return &os.PathError{Op: "open", Path: filepath.Join(s.dir, "HEAD"), Err: os.ErrNotExist}
+	}
+	if err := s.refuse(); errors.Is(err, backend.ErrFormat) {
+		tables, terr := s.tableFiles()
+		if terr != nil || len(tables) == 0 && !s.spareGeneration() {
+			return err
+		}
+	}
+	if s.dirf, err = s.disk.Open(s.dir, os.O_RDONLY, 0); err != nil {
+		return err
+	}
+	s.durf, _ = s.disk.Open(filepath.Join(s.dir, "durable"), os.O_RDONLY, 0)
+	return nil
 }
 
 // What a directory looks like.

@@ -25,11 +25,14 @@ type table struct {
 	s    *Store
 	id   uint64
 	path string
-	refs int // table sets that name it; guarded by Store.mu
+	want tabInfo // what HEAD says of it
+	refs int     // table sets that name it; guarded by Store.mu
 
 	mu   sync.Mutex // held while opening
 	meta atomic.Pointer[tableMeta]
 }
+
+const notThatTable = "not the table that HEAD names"
 
 // tableMeta is what is kept in memory of an open table.
 type tableMeta struct {
@@ -64,8 +67,8 @@ func (t *table) open() (*tableMeta, error) {
 		return nil, err
 	}
 	m, err := readTable(f, t.path)
-	if err == nil && m.info.id != t.id {
-		err = &backend.CorruptError{Path: t.path, Reason: fmt.Sprintf("says that it is table %d", m.info.id)}
+	if err == nil && m.info != t.want {
+		err = t.damaged(int64(m.info.length-footerSize), notThatTable)
 	}
 	if err != nil {
 		f.Close()
@@ -154,7 +157,7 @@ func decodeFooter(b []byte, end uint64) (*tableMeta, footer, error) {
 	}
 	m := &tableMeta{info: tabInfo{id: u(16), count: u(24), minGen: u(32), maxGen: u(40)}}
 	x = footer{u(48), u(56), u(64), u(72), le.Uint32(b[80:]), le.Uint32(b[84:])}
-	if x.indexLen > maxTableSec || x.bloomLen > maxTableSec || x.indexOff+x.indexLen+x.bloomLen != end {
+	if x.indexLen > maxTableSec || x.bloomLen > maxTableSec || x.indexOff > end || x.indexOff+x.indexLen+x.bloomLen != end {
 		return nil, x, errors.New("impossible section lengths")
 	}
 	return m, x, nil

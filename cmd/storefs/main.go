@@ -89,8 +89,12 @@ func printError(w io.Writer, what string, err error) {
 	if what != "" {
 		prefix += what + ": "
 	}
-	text := strings.Join(strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
-	fmt.Fprintln(w, prefix+text)
+	fmt.Fprintln(w, prefix+oneLine(err.Error()))
+}
+
+// oneLine returns text, which may have names in it, without line ends.
+func oneLine(text string) string {
+	return strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
 }
 
 func newRoot() *cobra.Command {

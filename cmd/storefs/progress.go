@@ -36,6 +36,13 @@ func (p *progress) show() {
 	fmt.Fprintf(os.Stderr, "\r%s %d entries, %.1f MB\x1b[K", p.verb, p.keys, float64(p.bytes)/1e6)
 }
 
+// hide makes room for a line of output.
+func (p *progress) hide() {
+	if p != nil && p.shown {
+		fmt.Fprint(os.Stderr, "\r\x1b[K")
+	}
+}
+
 func (p *progress) end() {
 	if p != nil && p.shown {
 		p.show()

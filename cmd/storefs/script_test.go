@@ -69,10 +69,9 @@ func makeIn(dir string, what []string) error {
 
 func sound(ts *testscript.TestScript, neg bool, args []string) {
 	dir := ts.MkAbs(args[0])
-	damage := 0
-	_, err := filestore.Check(context.Background(), dir, func(error) { damage++ })
-	if ok := err == nil && damage == 0; ok == neg {
-		ts.Fatalf("check of %s: %v, %d damages", args[0], err, damage)
+	r, err := filestore.Check(context.Background(), dir, nil)
+	if ok := err == nil && r.Problems == 0; ok == neg {
+		ts.Fatalf("check of %s: %v, %d damages", args[0], err, r.Problems)
 	}
 	if left, _ := os.ReadDir(filepath.Join(dir, "tmp")); len(left) > 0 {
 		ts.Fatalf("left in tmp: %v", left)
