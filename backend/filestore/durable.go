@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime/debug"
 
+	"github.com/storefs/storefs/backend"
 	"github.com/storefs/storefs/backend/filestore/disk"
 )
 
@@ -19,18 +20,28 @@ type durable struct {
 
 const durableSize = 4*8 + 4
 
-// readDurable returns the zero durable if the file is damaged or, without the commit lock, being written.
+// readDurable returns the zero durable if nothing is known: the file is damaged, cannot be read or, without the commit lock, is being written.
 func (s *Store) readDurable() durable {
-	var b [durableSize]byte
-	if s.durf == nil || !s.durMap.read(b[:]) && !readDurableFile(s.durf, b[:]) || checksum(b[:32]) != le.Uint32(b[32:]) {
-		return durable{}
-	}
-	return durable{le.Uint64(b[:]), le.Uint64(b[8:]), le.Uint64(b[16:]), le.Uint64(b[24:])}
+	d, _ := s.lastDurable()
+	return d
 }
 
-func readDurableFile(f *disk.File, b []byte) bool {
-	n, err := readFull(f, b, 0)
-	return err == nil && n == len(b)
+// lastDurable is readDurable with the reason why something that was known is not known now.
+func (s *Store) lastDurable() (durable, error) {
+	var b [durableSize]byte
+	if s.durf == nil {
+		return durable{}, nil
+	}
+	if !s.durMap.read(b[:]) {
+		n, err := readFull(s.durf, b[:], 0)
+		if n == 0 || err != nil {
+			return durable{}, err
+		}
+	}
+	if checksum(b[:32]) != le.Uint32(b[32:]) {
+		return durable{}, &backend.CorruptError{Path: s.durf.Name(), Offset: 32, Reason: "checksum mismatch"}
+	}
+	return durable{le.Uint64(b[:]), le.Uint64(b[8:]), le.Uint64(b[16:]), le.Uint64(b[24:])}, nil
 }
 
 // mapping is the start of a file in memory, shared with all who have the file open, so that a commit need not read it.
@@ -69,11 +80,17 @@ func (m *mapping) read(b []byte) (ok bool) {
 	return true
 }
 
-func (s *Store) writeDurableLocked(h *head) error {
+// durableOf returns what is to be said when h is on stable storage.
+func durableOf(h *head) durable {
 	d := durable{h.seq, h.gen, h.nextID, h.nextID}
 	if n := len(h.vols); n > 0 {
 		d.curVol = h.vols[n-1].id
 	}
+	return d
+}
+
+func (s *Store) writeDurableLocked(h *head) error {
+	d := durableOf(h)
 	var b []byte
 	for _, v := range []uint64{d.seq, d.gen, d.nextID, d.curVol} {
 		b = le.AppendUint64(b, v)

@@ -3,10 +3,12 @@ package filestore
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"math/bits"
 	"slices"
 
+	"github.com/storefs/storefs/backend"
 	"github.com/storefs/storefs/backend/filestore/disk"
 )
 
@@ -88,14 +90,16 @@ func (s *Store) merge(ctx context.Context, choose func([]tabInfo) (from, to int)
 	if err != nil {
 		return false, err
 	}
-	path := f.Name()
-	defer s.disk.Remove(path) // it is gone from there if all went well
 	w, history, err := s.writeMerged(ctx, q, from, to, f)
+	ok = false
 	if err == nil {
-		err = s.swapMerged(ctx, q, from, to, w, history)
+		ok, err = s.swapMerged(ctx, q, from, to, w, history)
+	}
+	if !ok {
+		s.disk.Remove(f.Name())
+		f.Close()
 	}
 	if err != nil {
-		f.Close()
 		return false, fmt.Errorf("merge tables: %w", err)
 	}
 	s.count.merges.Add(1)
@@ -134,61 +138,65 @@ func (s *Store) writeMerged(ctx context.Context, p *pin, from, to int, f *disk.F
 	return w, history, w.body()
 }
 
-// swapMerged puts the merged table in the place of those it was made of.
-func (s *Store) swapMerged(ctx context.Context, p *pin, from, to int, w *tableWriter, history uint64) error {
+// swapMerged puts the merged table in the place of those it was made of; false if it did not.
+func (s *Store) swapMerged(ctx context.Context, p *pin, from, to int, w *tableWriter, history uint64) (bool, error) {
 	if s.opt.Sync == Always { // nearly all of it while nobody waits
 		if err := w.f.Sync(); err != nil {
-			return err
+			return false, err
 		}
 	}
 	release, err := s.acquire(ctx)
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer release()
 	now, err := s.pinNewest()
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer s.unpin(now)
 	if len(now.h.tabs) < to || !slices.Equal(now.h.tabs[:to], p.h.tabs[:to]) {
-		return nil // cannot be while mergeByte is held; the merge is simply lost
+		return false, nil // cannot be while mergeByte is held; the merge is simply lost
 	}
 	h := *now.h
 	h.seq++
 	h.history = max(h.history, history)
 	w.info.id = h.nextID
 	h.nextID++
-	m, err := w.footer()
-	if err != nil {
-		return err
+	nt := &table{s: s, id: w.info.id, path: s.tablePath(w.info.id)}
+	if err := s.nameMerged(w, nt); err != nil {
+		s.disk.Remove(nt.path)
+		return false, err
 	}
-	if err := w.f.Chmod(s.fileMode); err != nil {
-		return err
-	}
-	path := s.tablePath(w.info.id)
-	if err := s.disk.Rename(w.f.Name(), path); err != nil {
-		return err
-	}
-	if s.opt.Sync == Always {
-		if err := w.f.Sync(); err != nil {
-			return err
-		}
-		if err := s.disk.Sync(s.dir + "/index"); err != nil {
-			return err
-		}
-	}
-	nt := &table{s: s, id: w.info.id, path: path}
-	nt.meta.Store(m)
-	h.tabs = slices.Concat(h.tabs[:from], []tabInfo{m.info}, h.tabs[to:])
+	h.tabs = slices.Concat(h.tabs[:from], []tabInfo{nt.meta.Load().info}, h.tabs[to:])
 	if err := s.installLocked(now, &h, nt); err != nil {
-		s.disk.Remove(path)
-		return err
+		if !errors.Is(err, backend.ErrIndeterminate) {
+			s.disk.Remove(nt.path)
+		}
+		return false, err
 	}
 	var gone []trash
 	for _, t := range now.h.tabs[from:to] {
 		gone = append(gone, trash{t.id, false, h.seq})
 	}
 	s.discard(gone)
-	return nil
+	return true, nil
+}
+
+// nameMerged gives the table its last part and its place.
+func (s *Store) nameMerged(w *tableWriter, nt *table) error {
+	m, err := w.footer()
+	if err == nil {
+		err = w.f.Chmod(s.fileMode)
+	}
+	if err == nil {
+		err = s.disk.Rename(w.f.Name(), nt.path)
+	}
+	if err == nil && s.opt.Sync == Always {
+		if err = w.f.Sync(); err == nil {
+			err = s.disk.Sync(s.dir + "/index")
+		}
+	}
+	nt.meta.Store(m)
+	return err
 }

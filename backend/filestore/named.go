@@ -138,19 +138,23 @@ func (s *Store) createSnapshot(ctx context.Context, name string) (none backend.N
 		return none, err
 	}
 	defer f.Close()
-	defer s.disk.Remove(f.Name()) // it is gone from there if all went well
+	defer func() {
+		if err != nil {
+			s.disk.Remove(f.Name())
+		}
+	}()
 	image := p.h.encode(nil)
 	n := named{p.h.gen, p.h.seq, p.h.nextID, time.Now().UnixNano(), uint64(len(image))}
-	if _, err := f.Write(append(n.encode(nil), image...)); err != nil {
-		return none, err
+	if _, err = f.Write(append(n.encode(nil), image...)); err == nil {
+		err = f.Chmod(s.fileMode)
 	}
-	if err := f.Chmod(s.fileMode); err != nil {
-		return none, err
+	if err == nil {
+		err = f.Sync()
 	}
-	if err := f.Sync(); err != nil {
-		return none, err
+	if err == nil {
+		err = s.nameSnapshot(ctx, p, f, name)
 	}
-	if err := s.nameSnapshot(ctx, p, f, name); err != nil {
+	if err != nil {
 		return none, err
 	}
 	return backend.NamedSnapshot{Name: name, Generation: backend.Generation(n.gen), Time: n.made}, nil
@@ -164,12 +168,10 @@ func (s *Store) nameSnapshot(ctx context.Context, p *pin, f *disk.File, name str
 	}
 	defer release()
 	dir := filepath.Join(s.dir, "snapshots")
-	if err := s.disk.Mkdir(dir, 0o777); err == nil {
-		err = s.disk.Sync(s.dir)
-		if err != nil {
-			return err
-		}
-	} else if !errors.Is(err, os.ErrExist) {
+	if err := s.disk.Mkdir(dir, 0o777); err != nil && !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	if err := s.disk.Sync(s.dir); err != nil { // who made it may have died before he did
 		return err
 	}
 	if err := s.absent(name); err != nil {
@@ -288,7 +290,12 @@ func (s *Store) pinNamed(ctx context.Context, name string) (*pin, error) {
 			f.Close()
 			return nil, err
 		}
-		if i, err := s.disk.Stat(path); !ok || err != nil || i.Ino != ino { // removed meanwhile
+		i, err := s.disk.Stat(path)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			f.Close()
+			return nil, err
+		}
+		if !ok || err != nil || i.Ino != ino { // removed meanwhile
 			f.Close()
 			if !ok { // or locked by another program
 				time.Sleep(time.Millisecond)

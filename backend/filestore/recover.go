@@ -55,9 +55,19 @@ func btoi(b bool) int {
 	return 0
 }
 
+// comparable is candidates, if it is known of each what it is: one of a newer format, or that cannot be read now, may be the newest.
+func (s *Store) comparable() ([]candidate, error) {
+	cs, err := s.candidates()
+	for _, c := range cs {
+		if c.err != nil && !errors.Is(c.err, backend.ErrCorrupt) && !errors.Is(c.err, os.ErrNotExist) {
+			return nil, c.err
+		}
+	}
+	return cs, err
+}
+
 // spareGeneration says whether a spare holds a generation.
-func (s *Store) spareGeneration() bool {
-	cs, _ := s.candidates()
+func spareGeneration(cs []candidate) bool {
 	return slices.ContainsFunc(cs, func(c candidate) bool { return c.h != nil && c.name != "HEAD" })
 }
 
@@ -91,8 +101,10 @@ func (s *Store) recover() error {
 		if p.h.boot == s.boot {
 			return nil
 		}
+	} else if !errors.Is(err, backend.ErrCorrupt) && !errors.Is(err, os.ErrNotExist) {
+		return err
 	}
-	cs, cerr := s.candidates()
+	cs, cerr := s.comparable()
 	if cerr != nil {
 		return cerr
 	}
@@ -110,8 +122,8 @@ func (s *Store) recover() error {
 		if why == nil || c.name == "HEAD" {
 			why = c.err
 		}
-		if errors.Is(c.err, backend.ErrFormat) || !errors.Is(c.err, backend.ErrCorrupt) && !errors.Is(c.err, os.ErrNotExist) {
-			return c.err // a newer format, or not readable now: not for us to pass over
+		if !errors.Is(c.err, backend.ErrCorrupt) && !errors.Is(c.err, os.ErrNotExist) { // not readable now
+			return c.err
 		}
 	}
 	return s.headGone(why)
@@ -255,7 +267,7 @@ func (s *Store) longEnough(id, n uint64) error {
 
 // wholeReadOnly lets a store be read that was not opened for writing since the machine started, if HEAD is good as it is.
 func (s *Store) wholeReadOnly(p *pin) error {
-	cs, err := s.candidates()
+	cs, err := s.comparable()
 	if err != nil {
 		return err
 	}

@@ -31,12 +31,16 @@ type spare struct {
 	seq  uint64 // of the HEAD that it was, unless another has committed since; 0 if not known
 }
 
-// sequence returns the sequence number of the HEAD that the spare was.
-func (sp *spare) sequence() uint64 {
+// mayBe says whether the spare is the HEAD with the sequence number, as far as can be read.
+func (sp *spare) mayBe(seq uint64) bool {
 	if sp.seq == 0 {
-		sp.seq = sequenceOf(sp.f)
+		n, err := sequenceOf(sp.f)
+		if err != nil {
+			return true
+		}
+		sp.seq = n
 	}
-	return sp.seq
+	return sp.seq == seq
 }
 
 // doubtSparesLocked forgets what may have changed if another Store value has committed since this one did. If none has, a spare
@@ -85,7 +89,7 @@ func (s *Store) takeSpareLocked(durable uint64) (sp spare, isNew bool, err error
 				sp.f.Close()
 				return sp, false, err
 			}
-			if ok && (durable == 0 || sp.sequence() != durable) {
+			if ok && (durable == 0 || !sp.mayBe(durable)) {
 				copy(s.spareNames[1:i+1], s.spareNames[:i]) // the next commit tries it first
 				s.spareNames[0] = name
 				return sp, false, nil
@@ -113,10 +117,7 @@ func (s *Store) takeSpareLocked(durable uint64) (sp spare, isNew bool, err error
 // is the newest durable generation, once base is durable instead.
 func (s *Store) awaitSpareLocked(base *pin, d durable) (spare, error) {
 	if base.f != nil && d.seq != base.h.seq {
-		if err := s.syncFiles(s.ctx, base, d); err != nil {
-			return spare{}, err
-		}
-		if err := s.writeDurableLocked(base.h); err != nil {
+		if _, err := s.settleLocked(base, d); err != nil {
 			return spare{}, err
 		}
 	}
@@ -126,6 +127,14 @@ func (s *Store) awaitSpareLocked(base *pin, d durable) (spare, error) {
 			return sp, err
 		}
 	}
+}
+
+// settleLocked makes base durable, of which d is a part already.
+func (s *Store) settleLocked(base *pin, d durable) (durable, error) {
+	if err := s.syncFiles(s.ctx, base, d); err != nil {
+		return d, err
+	}
+	return durableOf(base.h), s.writeDurableLocked(base.h)
 }
 
 // openSpareLocked opens the file that has the name now: others exchange names, but only under the commit lock.
@@ -167,12 +176,13 @@ func (s *Store) keepSpare(sp spare) {
 	s.spareFiles[sp.name] = sp
 }
 
-func sequenceOf(f *disk.File) uint64 {
+// sequenceOf returns the sequence number of a HEAD file; 0 of one that never was HEAD.
+func sequenceOf(f *disk.File) (uint64, error) {
 	var b [8]byte
 	if n, err := readFull(f, b[:], offSeq); err != nil || n < 8 {
-		return 0
+		return 0, err
 	}
-	return le.Uint64(b[:])
+	return le.Uint64(b[:]), nil
 }
 
 // makeSpare makes a spare with its space allocated, exclusively locked.
@@ -211,7 +221,12 @@ func (s *Store) makeSpare(names []string) (spare, error) {
 //	sync=always: sync it               the same; after a power failure it may count as committed
 //	exchange the names: commit point   committed
 func (s *Store) installLocked(base *pin, h *head, added ...*table) error {
-	d := s.readDurable()
+	d, err := s.lastDurable()
+	if err != nil && base.f != nil { // or the durable HEAD could be taken for a spare
+		if d, err = s.settleLocked(base, d); err != nil {
+			return err
+		}
+	}
 	if s.opt.Sync == Always && base.f != nil && d.seq != base.h.seq { // of someone who does not sync always
 		if err := s.syncFiles(s.ctx, base, d); err != nil {
 			return err
@@ -247,7 +262,7 @@ func (s *Store) installLocked(base *pin, h *head, added ...*table) error {
 	}
 	if err != nil {
 		if !errors.Is(err, backend.ErrIndeterminate) {
-			f.WriteAt(make([]byte, headFixed), 0) // it must not count after a power failure
+			err = spoil(f, err)
 		}
 		s.keepSpare(sp)
 		return err
@@ -277,6 +292,19 @@ func (s *Store) installLocked(base *pin, h *head, added ...*table) error {
 		s.writeDurableLocked(h) // committed it is; the next commit syncs it again if this did not work
 	}
 	return nil
+}
+
+// spoil makes a spare with which a commit came to err no generation, so that it does not count after a power failure. If that
+// cannot be done either, nobody can tell.
+func spoil(f *disk.File, err error) error {
+	_, serr := f.WriteAt(make([]byte, headFixed), 0)
+	if serr == nil {
+		serr = f.Datasync()
+	}
+	if serr != nil {
+		return fmt.Errorf("%w: %w", backend.ErrIndeterminate, errors.Join(err, serr))
+	}
+	return err
 }
 
 func sameTables(a, b []tabInfo) bool {

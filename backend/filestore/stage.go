@@ -3,6 +3,7 @@ package filestore
 import (
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -187,10 +188,15 @@ func (s *Store) tempFile() (*disk.File, error) {
 			f.Close()
 			return nil, err
 		}
-		if _, err := s.disk.Lstat(path); ok && err == nil {
+		_, err = s.disk.Lstat(path)
+		if ok && err == nil {
 			return f, nil
 		}
-		f.Close() // a sweeper was faster than the lock
+		f.Close()
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			s.disk.Remove(path)
+			return nil, err
+		} // else a sweeper was faster than the lock
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -34,6 +35,9 @@ func (s *Store) standing() ([]*standing, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := s.forgetRemoved(names); err != nil {
+		return nil, err
+	}
 	for _, n := range names {
 		if strings.HasPrefix(n, removedName) && !s.sweepFile(filepath.Join(s.dir, "tmp", n)) {
 			all = append(all, &standing{path: filepath.Join(s.dir, "tmp", n), removed: true})
@@ -47,6 +51,18 @@ func (s *Store) standing() ([]*standing, error) {
 		}
 	}
 	return all, nil
+}
+
+// forgetRemoved makes sure that no power failure brings snapshots back that were removed, if names, of files in tmp/, has some: who
+// removed them may have died before he did. To be called before anything is removed that they name.
+func (s *Store) forgetRemoved(names []string) error {
+	if !slices.ContainsFunc(names, func(n string) bool { return strings.HasPrefix(n, removedName) }) {
+		return nil
+	}
+	if err := s.disk.Sync(filepath.Join(s.dir, "snapshots")); !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
 // sweepFile removes a file that nobody has locked; false if it is still there.

@@ -253,7 +253,8 @@ func (s *Store) startInspection() error {
 	}
 	if err := s.refuse(); errors.Is(err, backend.ErrFormat) {
 		tables, terr := s.tableFiles()
-		if terr != nil || len(tables) == 0 && !s.spareGeneration() {
+		cs, _ := s.candidates()
+		if terr != nil || len(tables) == 0 && !spareGeneration(cs) {
 			return err
 		}
 	}
@@ -303,28 +304,41 @@ func (s *Store) look() (content, error) {
 		return hasStore, nil
 	case foreign != "":
 		return 0, fmt.Errorf("%s: no storefs store, it holds %q but no HEAD: %w", s.dir, foreign, backend.ErrFormat)
-	case spare && s.spareGeneration() || s.hadGeneration():
+	}
+	return s.remains(spare)
+}
+
+// remains says what a directory without HEAD is. A store that has lost it is damaged, and not to be made anew.
+func (s *Store) remains(spare bool) (content, error) {
+	fi, err := s.disk.Stat(filepath.Join(s.dir, "durable"))
+	if err == nil && fi.Size > 0 { // something was known to be durable
 		return hasStore, nil
 	}
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return 0, err
+	}
+	if spare {
+		if cs, err := s.comparable(); err != nil || spareGeneration(cs) {
+			return hasStore, err
+		}
+	}
 	for _, d := range []string{"index", "data", "snapshots"} {
-		if n, err := s.disk.List(filepath.Join(s.dir, d)); err == nil && len(n) > 0 {
-			return hasStore, nil // without a HEAD: damaged, and not to be made anew
+		n, err := s.disk.List(filepath.Join(s.dir, d))
+		if len(n) > 0 {
+			return hasStore, nil
+		}
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return 0, err
 		}
 	}
 	return hasNothing, nil
-}
-
-// hadGeneration says whether something was ever known to be durable here.
-func (s *Store) hadGeneration() bool {
-	fi, err := s.disk.Stat(filepath.Join(s.dir, "durable"))
-	return err == nil && fi.Size > 0
 }
 
 // refuse returns an error if what is here was never a whole store, before anything is written: then there is no file durable, and
 // HEAD is not one of ours, or cut.
 func (s *Store) refuse() error {
 	if _, err := s.disk.Lstat(filepath.Join(s.dir, "durable")); !errors.Is(err, os.ErrNotExist) {
-		return nil
+		return err
 	}
 	f, err := s.disk.Open(filepath.Join(s.dir, "HEAD"), os.O_RDONLY, 0)
 	if err != nil {
@@ -341,7 +355,8 @@ func (s *Store) refuse() error {
 	return err
 }
 
-// create makes what is missing, HEAD last. Others may be doing the same.
+// create makes what is missing, HEAD last, once all names that lead to it are on stable storage. Others may be doing the same, or
+// have died while they did.
 func (s *Store) create() error {
 	release, err := s.disk.Acquire(s.ctx, s.lock)
 	if err != nil {
@@ -360,6 +375,11 @@ func (s *Store) create() error {
 		return err
 	}
 	defer func() { s.durf.Close(); s.durf = nil }()
+	for _, d := range []string{s.dir, filepath.Dir(s.dir)} {
+		if err := s.disk.Sync(d); err != nil {
+			return err
+		}
+	}
 	var r [8]byte
 	rand.Read(r[:])
 	now := time.Now().UnixNano()
@@ -371,7 +391,7 @@ func (s *Store) create() error {
 		return err
 	}
 	s.created = true
-	return s.disk.Sync(filepath.Dir(s.dir))
+	return nil
 }
 
 // renewLocked installs h, and then again, so that a spare too says that there was a generation since the machine started; and
@@ -396,7 +416,10 @@ func (s *Store) renewLocked(base *pin, h *head) error {
 	if err := s.syncFiles(s.ctx, s.cur, durable{}); err != nil {
 		return err
 	}
-	return s.writeDurableLocked(h)
+	if err := s.writeDurableLocked(h); err != nil {
+		return err
+	}
+	return s.durf.Datasync() // so that, wherever it says nothing, no generation was ever there
 }
 
 // Created says whether Open has made the store.

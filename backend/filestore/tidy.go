@@ -68,7 +68,10 @@ func (s *Store) tidyLocked() error {
 			return err
 		}
 		ok, err := f.TryExclusive()
-		seq := sequenceOf(f)
+		var seq uint64
+		if err == nil {
+			seq, err = sequenceOf(f)
+		}
 		switch {
 		case err != nil:
 			f.Close()
@@ -129,8 +132,8 @@ func (s *Store) sweep(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, n := range names {
-		s.sweepFile(filepath.Join(s.dir, "tmp", n))
+	if err := s.sweepTemp(names); err != nil {
+		return err
 	}
 	quiet, err := s.quiet()
 	if quiet || err != nil {
@@ -142,6 +145,17 @@ func (s *Store) sweep(ctx context.Context) error {
 	}
 	defer release()
 	return s.sweepLocked()
+}
+
+// sweepTemp removes those of the files of tmp/ that nobody has locked.
+func (s *Store) sweepTemp(names []string) error {
+	if err := s.forgetRemoved(names); err != nil {
+		return err
+	}
+	for _, n := range names {
+		s.sweepFile(filepath.Join(s.dir, "tmp", n))
+	}
+	return nil
 }
 
 // quiet says whether HEAD and the snapshots name all tables and volumes there are.

@@ -341,10 +341,12 @@ func (t *tx) join(st *stage) (extent, error) {
 	return x, nil
 }
 
-// undo gives stages their files back.
+// undo gives stages their files back. One of which this fails stays a volume, which nothing names; the stage can still be read.
 func (t *tx) undo() {
 	for _, j := range t.joins {
-		t.s.disk.Rename(t.s.volumePath(j.id), j.st.path)
+		if t.s.disk.Rename(t.s.volumePath(j.id), j.st.path) != nil {
+			continue
+		}
 		j.st.f.Truncate(j.st.size)
 		j.st.joined = false
 	}

@@ -124,7 +124,7 @@ func (d *Disk) Mkdir(path string, mode os.FileMode) error {
 	return d.run(&Call{Op: Mkdir, Path: path, Mode: uint32(mode)})
 }
 
-// MkdirAll makes a directory and those above it, as far as they are missing.
+// MkdirAll makes a directory and those above it, as far as they are missing, and syncs the names of those.
 func (d *Disk) MkdirAll(path string, mode os.FileMode) error {
 	if i, err := d.Stat(path); err == nil && i.IsDir() {
 		return nil
@@ -137,7 +137,7 @@ func (d *Disk) MkdirAll(path string, mode os.FileMode) error {
 	if err := d.Mkdir(path, mode); err != nil && !errors.Is(err, os.ErrExist) {
 		return err
 	}
-	return nil
+	return d.Sync(filepath.Dir(path))
 }
 
 // Remove is unlink(2).
