@@ -53,6 +53,10 @@ func child(role, path string, args []string) error {
 			return fmt.Errorf("range: %v %v", ok, err)
 		}
 		defer release()
+	case "key":
+		if err := NewKeys(args[0], 0).Lock(context.Background(), "k", owner(99), Range{}, true, true); err != nil {
+			return err
+		}
 	case "count":
 		n, _ := strconv.Atoi(args[1])
 		return count(l, args[0], n)

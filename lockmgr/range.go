@@ -40,9 +40,18 @@ func (l *Lock) TryRange(off int64) (release func(), ok bool, err error) {
 	return sync.OnceFunc(func() { unix.Close(fd) }), true, nil
 }
 
+// rangeTaken says whether another description than fd's holds any range lock on the byte at off.
+func rangeTaken(fd int, off int64) bool {
+	lk := unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart, Start: off, Len: 1}
+	return unix.FcntlFlock(uintptr(fd), unix.F_OFD_GETLK, &lk) == nil && lk.Type != unix.F_UNLCK
+}
+
 // setRange takes, changes or (F_UNLCK) gives up the range lock of fd's description on one byte; false if another is in the way.
 func setRange(fd int, kind int16, off int64) (bool, error) {
-	lk := unix.Flock_t{Type: kind, Whence: io.SeekStart, Start: off, Len: 1}
+	return setLock(fd, unix.Flock_t{Type: kind, Whence: io.SeekStart, Start: off, Len: 1})
+}
+
+func setLock(fd int, lk unix.Flock_t) (bool, error) {
 	for {
 		switch err := unix.FcntlFlock(uintptr(fd), unix.F_OFD_SETLK, &lk); {
 		case err == nil:
@@ -53,10 +62,4 @@ func setRange(fd int, kind int16, off int64) (bool, error) {
 			return false, err
 		}
 	}
-}
-
-// rangeTaken says whether another description than fd's holds any range lock on the byte at off.
-func rangeTaken(fd int, off int64) bool {
-	lk := unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart, Start: off, Len: 1}
-	return unix.FcntlFlock(uintptr(fd), unix.F_OFD_GETLK, &lk) == nil && lk.Type != unix.F_UNLCK
 }
