@@ -4,6 +4,7 @@
 //	STOREFS_REQUIRE_FUSE=1  a machine that cannot mount fails instead of skipping
 //	STOREFS_RACE=1          the binary under test is built with the race detector; a race that it reports fails the run
 //	STOREFS_LONG=1          the sizes that take minutes
+//	STOREFS_KILLS=10000     how many processes TestNothingAcknowledgedDies kills
 package integration
 
 import (

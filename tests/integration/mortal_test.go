@@ -49,7 +49,6 @@ func TestNothingAcknowledgedDies(t *testing.T) {
 type mortality struct {
 	w       *world
 	dirs    [2]string
-	daemon  *mounted         // of the first mount
 	epoch   atomic.Int64     // of the first mount: odd while it is dead
 	store   *filestore.Store // the test's own view
 	mortals []*mortal
@@ -59,13 +58,13 @@ type mortality struct {
 	span   map[string]time.Duration // within which it is killed, so that some come to their end before
 }
 
+var mortalOptions = []string{"sync=never", "locktimeout=10s"}
+
 func newMortality(t *testing.T) *mortality {
 	w := newWorld(t)
 	m := &mortality{w: w, killed: map[string]int{}, span: map[string]time.Duration{}}
 	w.env = append(w.env, "TMPDIR="+w.dir)
-	m.dirs[0] = w.mount("sync=never", "locktimeout=10s")
-	m.daemon = w.mounts[0]
-	m.dirs[1] = w.mount("locktimeout=10s")
+	m.dirs = [2]string{w.mount(mortalOptions...), w.mount(mortalOptions...)}
 	must(t, os.Mkdir(m.dirs[0]+"/locked", 0o755))
 	for i := range 4 {
 		p := place{store: w.store, folder: fmt.Sprintf("p%d", i), spare: fmt.Sprintf("%s/spare%d", w.dir, i)}
@@ -110,9 +109,9 @@ func (m *mortality) killDaemons(r *rand.Rand, over <-chan struct{}) {
 		case <-time.After(time.Duration(r.IntN(400)) * time.Millisecond):
 		}
 		m.epoch.Add(1)
-		m.daemon.kill(unix.SIGKILL)
+		m.w.mounts[0].kill(unix.SIGKILL)
 		m.died("daemon of a mount")
-		m.daemon = m.w.mountAt(m.dirs[0], "sync=never", "locktimeout=10s")
+		m.w.mountAgain(0, mortalOptions...)
 		m.epoch.Add(1)
 	}
 }
@@ -134,11 +133,10 @@ func (m *mortality) lookAround() {
 		write(w.t, k.place.spare+"/alive", "yes")
 		until(w.t, "umount of "+k.place.spare, func() bool { return w.run(binary, "umount", k.place.spare).status == 0 })
 	}
-	var left []string
-	until(w.t, "processes of the dead end", func() bool {
-		left = w.processes()
-		return len(left) <= len(m.dirs)
-	})
+	for _, dir := range m.dirs {
+		w.must("umount", w.run(binary, "umount", dir))
+	}
+	until(w.t, "the processes of the dead end", func() bool { return w.processes() == 0 })
 	st, err := filestore.Open(w.store, nil)
 	must(w.t, err)
 	must(w.t, st.Close())
@@ -148,18 +146,21 @@ func (m *mortality) lookAround() {
 	if r := w.run(binary, "check", w.store); r.status != 0 {
 		w.t.Errorf("check: status %d: %s%s", r.status, r.out, r.err)
 	}
+	for i := range m.dirs {
+		w.mountAgain(i, mortalOptions...)
+	}
 }
 
-// processes returns the command lines of processes of storefs that have to do with the world's store.
-func (w *world) processes() (all []string) {
+// processes counts the processes of storefs that have to do with the world's store.
+func (w *world) processes() (n int) {
 	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	for _, f := range files {
 		b, _ := os.ReadFile(f)
 		if s := string(bytes.ReplaceAll(b, []byte{0}, []byte(" "))); strings.HasPrefix(s, binary+" ") && strings.Contains(s, w.store) {
-			all = append(all, s)
+			n++
 		}
 	}
-	return all
+	return n
 }
 
 func (m *mortality) deaths() (n int) {

@@ -101,6 +101,15 @@ func (w *world) mountAt(dir string, opts ...string) *mounted {
 	return m
 }
 
+// mountAgain mounts again where mount i was, whose daemon is dead or gone.
+func (w *world) mountAgain(i int, opts ...string) {
+	w.t.Helper()
+	old := w.mounts[i]
+	w.mounts[i] = w.mountAt(old.dir, opts...)
+	w.mounts = w.mounts[:len(w.mounts)-1]
+	unix.Close(old.pidfd)
+}
+
 // end unmounts everything and checks that nothing but a sound store is left.
 func (w *world) end() {
 	w.t.Helper()
