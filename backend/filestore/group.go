@@ -42,7 +42,7 @@ func (g *group) full() bool {
 	for _, t := range g.txs {
 		written += t.written
 	}
-	return len(g.txs) >= groupCommits || g.h.recBytes > headBound || written >= groupBytes
+	return len(g.txs) >= groupCommits || g.h.recBytes > g.s.sizes.head || written >= groupBytes
 }
 
 // next returns what the next commit may change, to be taken over by add.
@@ -132,7 +132,7 @@ func (g *group) writeLocked() error {
 		}
 	}
 	var added []*table
-	if g.h.recBytes > headBound {
+	if g.h.recBytes > s.sizes.head {
 		nt, err := s.spillLocked(g.h)
 		if err != nil && !(errors.Is(err, unix.ENOSPC) && g.h.recBytes < spareSize-4096) {
 			return err

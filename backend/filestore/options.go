@@ -31,9 +31,32 @@ type Options struct {
 
 	// bootID stands in for /proc/sys/kernel/random/boot_id in tests.
 	bootID string
+	// sizes are smaller in tests; nil: ordinarySizes.
+	sizes *sizes
 	// noExchange has tests go the way of a file system that cannot exchange names.
 	noExchange bool
 }
+
+// sizes are those at which something changes its form.
+type sizes struct {
+	head   int    // record bytes at which HEAD is spilled into a table
+	stage  int64  // bytes in memory; a longer stage is in a file
+	solo   int64  // a stage in a file that is at least so long becomes a volume of its own
+	volume uint64 // one as long is not appended to
+	dead   uint64 // a shorter volume is appended to even if nothing in it is alive
+}
+
+func ordinarySizes() *sizes {
+	return &sizes{head: headBound, stage: stageMemory, solo: soloMin, volume: volumeCap, dead: deadMin}
+}
+
+const (
+	headBound   = 32 << 10
+	stageMemory = 256 << 10
+	soloMin     = 1 << 20
+	volumeCap   = 256 << 20
+	deadMin     = 1 << 20
+)
 
 const (
 	cacheBytes   = 8 << 20

@@ -16,7 +16,6 @@ import (
 )
 
 const (
-	headBound  = 32 << 10 // record bytes at which HEAD is spilled into a table
 	spareSize  = 64 << 10 // what every spare has on disk from the start, so that a full disk does not stop removals
 	minSpares  = 2
 	spareWait  = time.Second

@@ -13,11 +13,6 @@ import (
 	"github.com/storefs/storefs/backend/filestore/disk"
 )
 
-const (
-	stageMemory = 256 << 10 // a longer stage is in a file
-	soloMin     = 1 << 20   // a stage in a file that is at least so long becomes a volume of its own
-)
-
 // stage implements backend.Stage: in memory while it is short, then in a file of tmp/.
 // INVARIANT: sums holds the checksums of the full blocks before hashed, and run that of the bytes after them up to hashed.
 type stage struct {
@@ -91,7 +86,7 @@ func (t *stage) WriteAt(b []byte, off int64) (int, error) {
 		return 0, nil
 	}
 	end := off + int64(len(b))
-	if t.f == nil && end > stageMemory {
+	if t.f == nil && end > t.s.sizes.stage {
 		if err := t.toFile(); err != nil {
 			return 0, err
 		}
@@ -134,7 +129,7 @@ func (t *stage) Truncate(size int64) error {
 	case t.joined:
 		return fmt.Errorf("stage that was committed: %w", backend.ErrInvalid)
 	}
-	if t.f == nil && size > stageMemory {
+	if t.f == nil && size > t.s.sizes.stage {
 		if err := t.toFile(); err != nil {
 			return err
 		}

@@ -34,6 +34,7 @@ var (
 type Store struct {
 	dir      string // absolute
 	opt      Options
+	sizes    *sizes
 	boot     [16]byte
 	fileMode os.FileMode // of the files of the store
 	created  bool
@@ -130,7 +131,10 @@ func prepare(dir string, o *Options) (*Store, error) {
 	if o != nil {
 		s.opt = *o
 	}
-	s.disk = s.opt.Disk
+	s.disk, s.sizes = s.opt.Disk, s.opt.sizes
+	if s.sizes == nil {
+		s.sizes = ordinarySizes()
+	}
 	if s.opt.Interval <= 0 {
 		s.opt.Interval = time.Second
 	}

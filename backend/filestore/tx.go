@@ -10,10 +10,8 @@ import (
 )
 
 const (
-	inlineMax = 1024      // a longer value lies in a volume
-	volumeCap = 256 << 20 // a volume as long is not appended to
-	deadMin   = 1 << 20   // a shorter volume is appended to even if nothing in it is alive
-	manyExts  = 64        // a value with as many extents is rewritten where it would get one more
+	inlineMax = 1024 // a longer value lies in a volume
+	manyExts  = 64   // a value with as many extents is rewritten where it would get one more
 	copyChunk = 256 << 10
 )
 
@@ -136,7 +134,7 @@ func (t *tx) dead(x extent) {
 	}
 	t.copyVols()
 	v := &t.h.vols[i]
-	if v.garbage += x.span(); v.garbage == v.length && (i < len(t.h.vols)-1 || v.length >= deadMin) {
+	if v.garbage += x.span(); v.garbage == v.length && (i < len(t.h.vols)-1 || v.length >= t.s.sizes.dead) {
 		t.trash = append(t.trash, trash{x.vol, true, t.h.seq})
 		t.h.vols = slices.Delete(t.h.vols, i, i+1)
 	}
@@ -186,7 +184,7 @@ func (t *tx) value(parts []backend.Part, size int64) (*locator, error) {
 	if len(src) == 0 {
 		return &locator{exts: exts}, nil
 	}
-	if st := src[0].st; len(src) == 1 && len(exts) < manyExts && st != nil && st.s == t.s && st.f != nil && st.size >= soloMin && !st.joined {
+	if st := src[0].st; len(src) == 1 && len(exts) < manyExts && st != nil && st.s == t.s && st.f != nil && st.size >= t.s.sizes.solo && !st.joined {
 		x, err := t.join(st)
 		return &locator{exts: append(exts, x)}, err
 	}
@@ -274,7 +272,7 @@ func (t *tx) write(src []source, n uint64) (extent, error) {
 // volume returns the volume to append to.
 func (t *tx) volume() (*volFile, error) {
 	t.copyVols()
-	if n := len(t.h.vols); n == 0 || t.h.vols[n-1].length >= volumeCap {
+	if n := len(t.h.vols); n == 0 || t.h.vols[n-1].length >= t.s.sizes.volume {
 		id := t.h.nextID
 		path := t.s.volumePath(id)
 		if err := t.s.disk.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
