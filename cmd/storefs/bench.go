@@ -106,7 +106,7 @@ func benchSpec(path, readFrom, sync string) (bench.Spec, error) {
 }
 
 func benchOptions(o *bench.Options, seconds string, ratios []string) (err error) {
-	if o.Seconds, err = time.ParseDuration(seconds); err != nil || o.Seconds <= 0 {
+	if o.Limit, err = time.ParseDuration(seconds); err != nil || o.Limit <= 0 {
 		return usagef("--time %s: not a time such as 500ms or 2s", seconds)
 	}
 	for _, w := range o.Workloads {

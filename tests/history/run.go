@@ -22,7 +22,6 @@ type Run struct {
 
 	procs   []*proc
 	records []Record
-	errs    []error
 }
 
 // proc is a client and its process.

@@ -20,7 +20,7 @@ import (
 // Options say what is measured. Zero values are replaced by what the field's comment says.
 type Options struct {
 	Workloads []string      // all
-	Seconds   time.Duration // how long each part of a workload goes on at most; 1 s
+	Limit     time.Duration // how long each part of a workload goes on at most; 1 s
 	Procs     int           // of w1; 10
 	Ratios    []Ratio       // of w1; 50:1, 1:1, 1:50
 	Keys      []int         // of w1; 5, 100
@@ -106,8 +106,8 @@ func (o *Options) setDefaults() {
 	if len(o.Workloads) == 0 {
 		o.Workloads = Names()
 	}
-	if o.Seconds == 0 {
-		o.Seconds = time.Second
+	if o.Limit == 0 {
+		o.Limit = time.Second
 	}
 	if o.Procs == 0 {
 		o.Procs = 10
@@ -137,7 +137,7 @@ func (r *run) emit(workload, parameters, metric string, value float64) {
 // timed does fn up to n times, as long as the time goes, and adds the mean of what it took, in microseconds.
 func (r *run) timed(ctx context.Context, workload, parameters, metric string, n int, fn func(i int) error) (done int, err error) {
 	began := time.Now()
-	for done < n && (done%16 != 0 || done == 0 || time.Since(began) < r.Seconds) {
+	for done < n && (done%16 != 0 || done == 0 || time.Since(began) < r.Limit) {
 		if err := ctx.Err(); err != nil {
 			return done, err
 		}

@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 }
 
 func quick() Options {
-	return Options{Seconds: 20 * time.Millisecond, Procs: 3, Keys: []int{2}, Growth: []int{30}, Pairs: 20, Sizes: []int{50, 5000}}
+	return Options{Limit: 20 * time.Millisecond, Procs: 3, Keys: []int{2}, Growth: []int{30}, Pairs: 20, Sizes: []int{50, 5000}}
 }
 
 func newStore(t *testing.T) Spec {

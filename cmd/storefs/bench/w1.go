@@ -22,7 +22,7 @@ type job struct {
 	Keys     int
 	Ratio    Ratio
 	Accesses int
-	Seconds  time.Duration
+	Limit    time.Duration
 }
 
 // report is what it has done. Times are of the clock that all processes share, in nanoseconds.
@@ -58,7 +58,7 @@ func (r *run) accesses(ctx context.Context, keys int, ratio Ratio) error {
 	if err != nil {
 		return err
 	}
-	reports, err := r.atOnce(ctx, job{Spec: r.spec, Keys: keys, Ratio: ratio, Accesses: accesses, Seconds: r.Seconds})
+	reports, err := r.atOnce(ctx, job{Spec: r.spec, Keys: keys, Ratio: ratio, Accesses: accesses, Limit: r.Limit})
 	if err != nil {
 		return err
 	}
@@ -198,7 +198,7 @@ func (j *job) work(p place) (r report, err error) {
 	buf := make([]byte, 2*counterSize)
 	r.Began = now()
 	for i := range j.Accesses {
-		if i%16 == 0 && time.Duration(now()-r.Began) >= j.Seconds {
+		if i%16 == 0 && time.Duration(now()-r.Began) >= j.Limit {
 			break
 		}
 		key := keyName(rng.IntN(j.Keys))
