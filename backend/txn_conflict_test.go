@@ -474,7 +474,6 @@ func TestTxnOfManyKeys(t *testing.T) {
 	}
 	m := backend.NewMemory()
 	txn := begin(t, m)
-	started := time.Now()
 	var dir backend.Ino
 	for i := range n {
 		b := &backend.Batch{}
@@ -507,16 +506,11 @@ func TestTxnOfManyKeys(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	staged := time.Since(started)
 	done, err := txn.Publish(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	if want := n + n/100 + n/4 + 1; len(done.Changes) != want {
 		t.Errorf("%d changes, want %d", len(done.Changes), want)
-	}
-	t.Logf("staged in %v, published in %v", staged, time.Since(started)-staged)
-	if d := time.Since(started); d > 20*time.Second { // about 2 s on a busy machine
-		t.Errorf("took %v", d)
 	}
 }

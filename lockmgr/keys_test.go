@@ -73,7 +73,7 @@ func mustGet(t *testing.T, c <-chan error) {
 		if err != nil {
 			t.Fatal(err)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("still blocked")
 	}
 }

@@ -26,7 +26,7 @@ func TestNotify(t *testing.T) {
 	receive := func(want string) {
 		t.Helper()
 		b := make([]byte, 100)
-		l.SetReadDeadline(time.Now().Add(30 * time.Second))
+		l.SetReadDeadline(time.Now().Add(time.Minute))
 		if n, err := l.Read(b); err != nil || string(b[:n]) != want {
 			t.Errorf("told %q, %v; not %q", b[:n], err, want)
 		}

@@ -186,7 +186,7 @@ func TestFilesOpenOverLazyUmount(t *testing.T) {
 	n, _ := r.Read(b)
 	want(t, "reader", string(b[:n]), "old")
 	must(t, r.Close())
-	if !w.mounts[0].gone(10 * time.Second) {
+	if !w.mounts[0].gone(time.Minute) {
 		t.Error("the daemon outlives the last open file")
 	}
 	w.wantKey("k", "new")

@@ -125,7 +125,7 @@ func (w *world) end() {
 				break
 			}
 		}
-		if !m.gone(15 * time.Second) {
+		if !m.gone(time.Minute) {
 			w.t.Errorf("daemon %d of %s still runs", m.pid, m.dir)
 			unix.PidfdSendSignal(m.pidfd, unix.SIGKILL, nil, 0)
 			m.gone(5 * time.Second)
