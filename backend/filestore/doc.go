@@ -34,15 +34,18 @@
 //	6 volume     | length 8 |  of a volume that holds one extent; dir is 0, the name 'v' and the number, 8 bytes big endian
 //
 //	attributes
-//	+-------+--------+-------+-------+---------+---------+---------+-----------------+
-//	| ino 8 | mode 2 | uid 4 | gid 4 | atime 8 | mtime 8 | ctime 8 | number xattrs 2 |
-//	+-------+--------+-------+-------+---------+---------+---------+-----------------+
+//	+-------+--------+---------+-------+-------+---------+---------+-----------------+
+//	| ino 8 | mode 2 | mtime 8 | uid v | gid v | atime w | ctime w | number xattrs v |
+//	+-------+--------+---------+-------+-------+---------+---------+-----------------+
 //	and for each xattr, in the order of names:  | len 2 | name | len 4 | value |
 //
 //	extent
 //	+----------+----------+----------+--------------------+
 //	| volume 8 | offset 8 | length 8 | checksum of table 4 |
 //	+----------+----------+----------+--------------------+
+//
+// v is a number of variable length: 7 bits a byte, the lowest first, the upper bit set in all bytes but the last, none more than needed. w is how much
+// later than mtime the time is: 2d as a v, or 2d-1 if it is d earlier.
 //
 // At offset in the volume lie length bytes, then the table: one checksum for each block of 64 KiB, the last one maybe shorter.
 //

@@ -22,6 +22,7 @@ type group struct {
 	base *pin
 	h    *head // what they leave
 	txs  []*tx
+	bare bool // no records are to be left in HEAD, however few there are
 }
 
 // commitLocked installs what fill puts into a group.
@@ -96,7 +97,7 @@ func (g *group) add(t *tx) {
 
 // installLocked makes the commits, or none of them.
 func (g *group) installLocked() error {
-	if len(g.txs) == 0 {
+	if len(g.txs) == 0 && !g.bare {
 		return nil
 	}
 	s, first, last := g.s, g.base.h.gen+1, g.h.gen
@@ -132,7 +133,7 @@ func (g *group) writeLocked() error {
 		}
 	}
 	var added []*table
-	if g.h.recBytes > s.sizes.head {
+	if g.h.recBytes > s.sizes.head || g.bare {
 		nt, err := s.spillLocked(g.h)
 		if err != nil && !(errors.Is(err, unix.ENOSPC) && g.h.recBytes < spareSize-4096) {
 			return err

@@ -12,7 +12,7 @@ import (
 
 const (
 	headMagic   = "storefs\x00"
-	formatVer   = 1
+	formatVer   = 2
 	headFixed   = 136
 	offGen      = 16
 	offSeq      = 24

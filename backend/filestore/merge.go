@@ -48,10 +48,13 @@ func dueMerge(tabs []tabInfo) (from, to int) {
 	return 0, 0
 }
 
-// Compact merges all index tables into one.
+// Compact moves all records into one table.
 func (s *Store) Compact(ctx context.Context) error {
 	s.life.RLock()
 	defer s.life.RUnlock()
+	if err := s.bareHead(ctx); err != nil {
+		return err
+	}
 	_, err := s.merge(ctx, func(tabs []tabInfo) (int, int) {
 		if len(tabs) < 2 {
 			return 0, 0
@@ -59,6 +62,20 @@ func (s *Store) Compact(ctx context.Context) error {
 		return 0, len(tabs)
 	})
 	return err
+}
+
+// bareHead moves the records of HEAD into a table.
+func (s *Store) bareHead(ctx context.Context) error {
+	release, err := s.acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	return s.commitLocked(func(g *group) {
+		if len(g.h.recs) > 0 {
+			g.h, g.bare = g.next(), true
+		}
+	})
 }
 
 // merge makes one merge of the tables that choose returns; false if there is nothing to do, or another does it.

@@ -3,8 +3,6 @@ package filestore
 import (
 	"encoding/binary"
 	"errors"
-	"maps"
-	"slices"
 
 	"github.com/storefs/storefs/backend"
 )
@@ -26,9 +24,8 @@ const (
 )
 
 const (
-	recFixed  = 4 + 8 + 2              // before the name
-	bodyFixed = 1 + 8                  // type and revision
-	entFixed  = 8 + 2 + 4 + 4 + 24 + 2 // ino to number of xattrs
+	recFixed  = 4 + 8 + 2 // before the name
+	bodyFixed = 1 + 8     // type and revision
 	extSize   = 8 + 8 + 8 + 4
 	maxRecord = 16 << 20
 )
@@ -157,7 +154,7 @@ func (r rec) parent() (backend.Ref, error) {
 
 // entryRec encodes e with the content l.
 func entryRec(e *backend.Entry, l *locator) rec {
-	typ, room := byte(recDir), entFixed
+	typ, room := byte(recDir), attrRoom
 	switch e.Kind {
 	case backend.Symlink:
 		typ, room = recSymlink, room+len(e.Target)
@@ -168,22 +165,7 @@ func entryRec(e *backend.Entry, l *locator) rec {
 		}
 	}
 	b := newRec(uint64(e.Dir), e.Name, typ, uint64(e.Revision), room)
-	b = le.AppendUint64(b, uint64(e.Ino))
-	b = le.AppendUint16(b, uint16(e.Mode))
-	b = le.AppendUint32(b, e.UID)
-	b = le.AppendUint32(b, e.GID)
-	b = le.AppendUint64(b, uint64(e.Atime))
-	b = le.AppendUint64(b, uint64(e.Mtime))
-	b = le.AppendUint64(b, uint64(e.Ctime))
-	b = le.AppendUint16(b, uint16(len(e.Xattrs)))
-	if len(e.Xattrs) > 0 {
-		for _, k := range slices.Sorted(maps.Keys(e.Xattrs)) {
-			b = le.AppendUint16(b, uint16(len(k)))
-			b = append(b, k...)
-			b = le.AppendUint32(b, uint32(len(e.Xattrs[k])))
-			b = append(b, e.Xattrs[k]...)
-		}
-	}
+	b = appendAttributes(b, e)
 	switch typ {
 	case recSymlink:
 		b = append(b, e.Target...)
@@ -214,20 +196,12 @@ func (r rec) entry() (backend.Entry, error) {
 
 func (r rec) decode(e *backend.Entry) error {
 	b := r.body()[bodyFixed:]
-	if !r.isEntry() || len(b) < entFixed {
+	if !r.isEntry() {
 		return errRecord
 	}
-	e.Ino = backend.Ino(le.Uint64(b))
-	e.Mode = uint32(le.Uint16(b[8:]))
-	e.UID, e.GID = le.Uint32(b[10:]), le.Uint32(b[14:])
-	e.Atime, e.Mtime, e.Ctime = int64(le.Uint64(b[18:])), int64(le.Uint64(b[26:])), int64(le.Uint64(b[34:]))
-	nx := int(le.Uint16(b[42:]))
-	b = b[entFixed:]
-	if nx > 0 {
-		var err error
-		if b, err = decodeXattrs(e, b, nx); err != nil {
-			return err
-		}
+	b, err := cutAttributes(e, b)
+	if err != nil {
+		return err
 	}
 	switch r.kind() {
 	case recDir:
@@ -244,26 +218,6 @@ func (r rec) decode(e *backend.Entry) error {
 		return decodeExtents(e, b)
 	}
 	return nil
-}
-
-func decodeXattrs(e *backend.Entry, b []byte, nx int) ([]byte, error) {
-	e.Xattrs = map[string]string{}
-	last := ""
-	for i := range nx {
-		if len(b) < 2 || len(b) < 6+int(le.Uint16(b)) {
-			return nil, errRecord
-		}
-		n := int(le.Uint16(b))
-		k := string(b[2 : 2+n])
-		v := int64(le.Uint32(b[2+n:]))
-		b = b[6+n:]
-		if v > int64(len(b)) || i > 0 && k <= last {
-			return nil, errRecord
-		}
-		e.Xattrs[k], last = string(b[:v]), k
-		b = b[v:]
-	}
-	return b, nil
 }
 
 func decodeExtents(e *backend.Entry, b []byte) error {

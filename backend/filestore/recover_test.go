@@ -57,7 +57,7 @@ func asNewerFormat(t *testing.T, path string) {
 		t.Fatal(err)
 	}
 	n := le.Uint64(b[offTotal:])
-	b[8] = 2
+	b[8] = formatVer + 1
 	le.PutUint32(b[n-4:], checksum(b[:n-4]))
 	if err := os.WriteFile(path, b, 0o666); err != nil {
 		t.Fatal(err)
@@ -82,13 +82,13 @@ func TestPowerFailureFallsBackToAWholeGeneration(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i := range 300 {
-		put(t, s, fmt.Sprint("k", i), pattern(3000, uint64(i)))
+	for i := range 400 {
+		put(t, s, fmt.Sprint("k", i), pattern(4000, uint64(i)))
 	}
 	if err := s.Sync(bg); err != nil {
 		t.Fatal(err)
 	}
-	for i := range 300 {
+	for i := range 400 {
 		put(t, s, fmt.Sprint("k", i), pattern(2000, uint64(i)))
 	}
 	if err := s.Close(); err != nil {
@@ -100,11 +100,11 @@ func TestPowerFailureFallsBackToAWholeGeneration(t *testing.T) {
 	r := openTest(t, dir, Options{bootID: bootB})
 	n := snap(t, r)
 	defer n.Close()
-	if g := n.Generation(); g != 300 {
+	if g := n.Generation(); g != 400 {
 		t.Fatal("generation", g)
 	}
-	for i := range 300 {
-		if b, err := read(n, ref(fmt.Sprint("k", i))); err != nil || !bytes.Equal(b, pattern(3000, uint64(i))) {
+	for i := range 400 {
+		if b, err := read(n, ref(fmt.Sprint("k", i))); err != nil || !bytes.Equal(b, pattern(4000, uint64(i))) {
 			t.Fatal(i, len(b), err)
 		}
 	}
