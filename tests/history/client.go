@@ -30,6 +30,7 @@ type Client struct {
 	r    *rand.Rand
 	log  log
 	made int
+	last Op
 }
 
 // Run works until it has done its operations or end is closed. An error is one of the client itself: what goes wrong with the store is in the log.
@@ -58,7 +59,18 @@ var (
 	byCommand    = []Verb{Read, Read, Write, Write, Remove, Rename, Together}
 )
 
+// choose returns the next operation. After a change it is often a read of the same key, through whatever mount, without delay: it must see the
+// change, though the other mounts have hardly heard of it.
 func (c *Client) choose() Op {
+	o := c.any()
+	if c.last.Piece != "" && c.r.IntN(2) == 0 {
+		o = Op{Verb: Read, Mount: o.Mount, Key: c.last.Key}
+	}
+	c.last = o
+	return o
+}
+
+func (c *Client) any() Op {
 	o := Op{Verb: throughMount[c.r.IntN(len(throughMount))], Mount: c.r.IntN(len(c.Mounts)), Key: c.r.IntN(Keys)}
 	if c.r.IntN(12) == 0 {
 		o.Verb, o.Mount = byCommand[c.r.IntN(len(byCommand))], CommandLine
@@ -68,6 +80,7 @@ func (c *Client) choose() Op {
 		o.To = (o.Key + 1 + c.r.IntN(Keys-1)) % Keys
 	case Together, Change:
 		o.Keys = c.r.Perm(Keys)[:1+c.r.IntN(Keys)]
+		o.Key = o.Keys[0]
 	case Write, Append, Modify:
 	default:
 		return o
