@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/storefs/storefs/tests/daemon"
 )
 
 func init() {
@@ -102,7 +104,7 @@ func TestDaemonIsTerminated(t *testing.T) {
 				var errs strings.Builder
 				cmd.Stderr = &errs
 				must(t, cmd.Start())
-				until(t, "mounted", func() bool { return isMounted(m) })
+				until(t, "mounted", func() bool { return daemon.Mounted(m) })
 				write(t, m+"/k", "whole")
 				if busy {
 					half := open(t, m+"/k")
@@ -116,7 +118,7 @@ func TestDaemonIsTerminated(t *testing.T) {
 				if err := cmd.Wait(); err != nil {
 					t.Errorf("%v: %s", err, &errs)
 				}
-				if isMounted(m) {
+				if daemon.Mounted(m) {
 					t.Error("still mounted")
 				}
 				w.wantKey("k", "whole")
@@ -212,13 +214,12 @@ func TestManyMounts(t *testing.T) {
 					t.Errorf("mount: %s", r.err)
 					return
 				}
-				pid := int(stats(t, dir)["storefs_process_pid"])
-				fd, err := unix.PidfdOpen(pid, 0)
+				served, err := daemon.Of(dir)
 				if err != nil {
 					t.Error(err)
 					return
 				}
-				d := &mounted{dir: dir, pid: pid, pidfd: fd}
+				d := &mounted{dir, served.PID, served}
 				mu.Lock()
 				w.mounts = append(w.mounts, d)
 				mu.Unlock()

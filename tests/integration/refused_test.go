@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/storefs/storefs/tests/daemon"
 )
 
 // tree tells one state of a folder from another. Who held a store's lock last is no part of it.
@@ -80,7 +82,7 @@ func TestMountRefuses(t *testing.T) {
 			if tree(t, w.dir) != before || tree(t, good.store) != goodBefore {
 				t.Error("something was changed")
 			}
-			if isMounted(w.dir + "/m") {
+			if daemon.Mounted(w.dir + "/m") {
 				t.Error("something is mounted")
 			}
 		})

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/storefs/storefs/tests/daemon"
 )
 
 // nobody runs a script as an ordinary user, whose home is the folder home of the world.
@@ -94,7 +96,7 @@ func TestAllowOtherNeedsConsent(t *testing.T) {
 	if r.status != 1 || strings.Count(r.err, "\n") != 1 || !strings.Contains(r.err, "user_allow_other") || !strings.Contains(r.err, "/etc/fuse.conf") {
 		t.Errorf("status %d: %q", r.status, r.err)
 	}
-	if isMounted(w.dir + "/home/m") {
+	if daemon.Mounted(w.dir + "/home/m") {
 		t.Error("mounted")
 	}
 	if _, err := os.Stat(w.store); err == nil {

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/storefs/storefs/tests/daemon"
 )
 
 // limit is how long a command that touches a mount may take. No test comes near it unless something hangs.
@@ -32,9 +34,9 @@ type world struct {
 }
 
 type mounted struct {
-	dir   string
-	pid   int // of the daemon
-	pidfd int // of the daemon, so that its number cannot come to mean another process
+	dir    string
+	pid    int // of the daemon
+	daemon *daemon.Daemon
 }
 
 // newWorld returns a world whose store does not exist yet.
@@ -92,11 +94,9 @@ func (w *world) mountAt(dir string, opts ...string) *mounted {
 	if r := w.run(binary, append(args, w.store, dir)...); r.status != 0 {
 		w.t.Fatalf("mount: status %d: %s%s", r.status, r.out, r.err)
 	}
-	m := &mounted{dir: dir, pid: int(stats(w.t, dir)["storefs_process_pid"])}
-	var err error
-	if m.pidfd, err = unix.PidfdOpen(m.pid, 0); err != nil {
-		w.t.Fatal(err)
-	}
+	d, err := daemon.Of(dir)
+	must(w.t, err)
+	m := &mounted{dir, d.PID, d}
 	w.mounts = append(w.mounts, m)
 	return m
 }
@@ -107,19 +107,19 @@ func (w *world) mountAgain(i int, opts ...string) {
 	old := w.mounts[i]
 	w.mounts[i] = w.mountAt(old.dir, opts...)
 	w.mounts = w.mounts[:len(w.mounts)-1]
-	unix.Close(old.pidfd)
+	old.daemon.Close()
 }
 
 // end unmounts everything and checks that nothing but a sound store is left.
 func (w *world) end() {
 	w.t.Helper()
 	for _, m := range w.mounts {
-		if isMounted(m.dir) {
+		if daemon.Mounted(m.dir) {
 			if r := w.run(binary, "umount", m.dir); r.status != 0 {
 				w.t.Errorf("umount: status %d: %s%s", r.status, r.out, r.err)
 			}
 		}
-		for isMounted(m.dir) {
+		for daemon.Mounted(m.dir) {
 			if err := unix.Unmount(m.dir, unix.MNT_DETACH); err != nil {
 				w.t.Errorf("lazy umount of %s: %v", m.dir, err)
 				break
@@ -127,10 +127,10 @@ func (w *world) end() {
 		}
 		if !m.gone(time.Minute) {
 			w.t.Errorf("daemon %d of %s still runs", m.pid, m.dir)
-			unix.PidfdSendSignal(m.pidfd, unix.SIGKILL, nil, 0)
+			m.kill(unix.SIGKILL)
 			m.gone(5 * time.Second)
 		}
-		unix.Close(m.pidfd)
+		m.daemon.Close()
 	}
 	if _, err := os.Stat(w.store); err != nil {
 		return
@@ -148,23 +148,9 @@ func (w *world) end() {
 }
 
 // gone says whether the daemon ended within d.
-func (m *mounted) gone(d time.Duration) bool {
-	end := time.Now().Add(d)
-	for {
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(m.pidfd), Events: unix.POLLIN}}, int(max(0, time.Until(end).Milliseconds())))
-		if err != unix.EINTR {
-			return n > 0
-		}
-	}
-}
+func (m *mounted) gone(d time.Duration) bool { return m.daemon.Gone(d) }
 
-func (m *mounted) kill(sig unix.Signal) { unix.PidfdSendSignal(m.pidfd, sig, nil, 0) }
-
-// isMounted reads the kernel's list, so that a mount without a daemon is one too.
-func isMounted(dir string) bool {
-	text, err := os.ReadFile("/proc/self/mountinfo")
-	return err == nil && strings.Contains(string(text), " "+dir+" ")
-}
+func (m *mounted) kill(sig unix.Signal) { m.daemon.Signal(sig) }
 
 // result is how a command ended.
 type result struct {
@@ -232,7 +218,7 @@ func (w *world) try(script string) result {
 
 // top is the first mount, or the world's folder if there is none any more.
 func (w *world) top() string {
-	if len(w.mounts) > 0 && isMounted(w.mounts[0].dir) {
+	if len(w.mounts) > 0 && daemon.Mounted(w.mounts[0].dir) {
 		return w.mounts[0].dir
 	}
 	return w.dir
