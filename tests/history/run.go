@@ -15,7 +15,7 @@ import (
 
 // Run is a history while it is made: clients in processes of their own.
 type Run struct {
-	Client  Client                        // what all have in common; Seed is that of the first
+	Client  Client                        // what all have in common; Name begins their names, Seed is that of the first
 	Clients int                           // how many
 	Dir     string                        // for their logs
 	Command func(client string) *exec.Cmd // how a process is started that plays a client, see Play
@@ -49,7 +49,7 @@ func Play(client string) error {
 // Start starts the clients.
 func (r *Run) Start() error {
 	for i := range r.Clients {
-		p, err := r.start(fmt.Sprintf("c%d", i))
+		p, err := r.start(fmt.Sprintf("%sc%d", r.Client.Name, i))
 		if err != nil {
 			return errors.Join(err, r.stop(true))
 		}
