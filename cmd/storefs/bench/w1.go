@@ -197,8 +197,8 @@ func (j *job) work(p place) (r report, err error) {
 	rng := rand.New(rand.NewPCG(j.Seed, 1))
 	buf := make([]byte, 2*counterSize)
 	r.Began = now()
-	for i := range j.Accesses {
-		if i%16 == 0 && time.Duration(now()-r.Began) >= j.Limit {
+	for range j.Accesses {
+		if time.Duration(now()-r.Began) >= j.Limit {
 			break
 		}
 		key := keyName(rng.IntN(j.Keys))

@@ -1,0 +1,49 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"runtime"
+	"strings"
+)
+
+// machine describes what was measured on.
+func machine() []string {
+	return []string{
+		fmt.Sprintf("%d processors: %s", runtime.NumCPU(), field("/proc/cpuinfo", `(?m)^model name\s*: (.*)$`)),
+		"memory: " + field("/proc/meminfo", `(?m)^MemTotal:\s*(.*)$`),
+		"Linux " + text("uname", "-r") + "; file system of the temporary folder: " + text("findmnt", "-n", "-o", "FSTYPE,OPTIONS", "-T", os.TempDir()),
+		strings.Join([]string{
+			runtime.Version(),
+			"Ruby " + first(text("ruby", "-e", "require 'pstore'; require 'sqlite3'; puts \"#{RUBY_VERSION} (PStore #{PStore::VERSION}, SQLite #{SQLite3::SQLITE_VERSION})\"")),
+			"Perl " + first(text("perl", "-MStorable", "-MMLDBM::Sync", "-MDBD::SQLite", "-MGDBM_File", "-MDB_File", "-e",
+				`printf "%vd (Storable %s, MLDBM::Sync %s, GDBM_File %s, DB_File %s, SQLite %s)", $^V, Storable->VERSION, MLDBM::Sync->VERSION, GDBM_File->VERSION, DB_File->VERSION, $DBD::SQLite::sqlite_version`)),
+			first(text("bindfs", "--version")),
+			first(text("apache2", "-v")),
+		}, "; "),
+	}
+}
+
+func loadAverage() string {
+	return field("/proc/loadavg", `^(\S+)`)
+}
+
+func field(path, pattern string) string {
+	b, err := os.ReadFile(path)
+	if m := regexp.MustCompile(pattern).FindSubmatch(b); err == nil && m != nil {
+		return string(m[1])
+	}
+	return "unknown"
+}
+
+func text(name string, args ...string) string {
+	out, err := exec.Command(name, args...).Output()
+	if err != nil {
+		return name + " unknown"
+	}
+	return strings.Join(strings.Fields(string(out)), " ")
+}
+
+func first(line string) string { return strings.TrimPrefix(line, "Server version: ") }
