@@ -239,6 +239,32 @@ func TestOlderHEADIsNotServed(t *testing.T) {
 	}
 }
 
+// What another process has found to be durable may be newer than a HEAD that somebody has put back. It is waited for no longer than for a
+// second look.
+func TestOlderHEADIsNotSynced(t *testing.T) {
+	dir := filepath.Join(memoryDir(t), "s")
+	s, err := Open(dir, &Options{Create: true, Sync: Never})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	put(t, s, "k", []byte("old"))
+	p, err := s.pinNewest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	newer := *p.h
+	s.unpin(p)
+	newer.seq++
+	if err := s.writeDurableLocked(&newer); err != nil {
+		t.Fatal(err)
+	}
+	var d *backend.CorruptError
+	if err := s.Sync(bg); !errors.As(err, &d) || d.Path != filepath.Join(dir, "HEAD") {
+		t.Error("sync:", err)
+	}
+}
+
 // The same HEAD in another file is the same store.
 func TestCopiedHEADIsServed(t *testing.T) {
 	dir := filepath.Join(memoryDir(t), "s")

@@ -134,9 +134,13 @@ func (s *Store) makeDurable(ctx context.Context) error {
 func (s *Store) pinSynced(ctx context.Context) (p *pin, isNew bool, err error) {
 	s.syncMu.Lock()
 	defer s.syncMu.Unlock()
-	for {
+	for least := uint64(0); ; {
 		if p, err = s.pinNewest(); err != nil {
 			return nil, false, err
+		}
+		if p.h.seq < least {
+			defer s.unpin(p)
+			return nil, false, s.olderCopy(p, least)
 		}
 		d := s.readDurable()
 		if d.seq == p.h.seq {
@@ -152,6 +156,7 @@ func (s *Store) pinSynced(ctx context.Context) (p *pin, isNew bool, err error) {
 			return nil, false, err
 		}
 		s.unpin(p) // another has synced a newer one, but maybe not a table that only this one names
+		least = d.seq
 	}
 }
 

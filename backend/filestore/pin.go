@@ -103,6 +103,11 @@ func (s *Store) notOlder(p *pin, seq uint64) error {
 	if still, err := s.isHead(p); err != nil || !still {
 		return err
 	}
+	return s.olderCopy(p, seq)
+}
+
+// olderCopy says that p is HEAD though one with the higher sequence number seq was.
+func (s *Store) olderCopy(p *pin, seq uint64) error {
 	return &backend.CorruptError{Path: filepath.Join(s.dir, "HEAD"), Offset: offSeq,
 		Reason: fmt.Sprintf("an older copy: its sequence number is %d, and %d was there", p.h.seq, seq)}
 }
