@@ -118,7 +118,17 @@ func guard(daemon *process, in io.Reader, out io.WriteCloser) error {
 		return nil // it never mounted
 	}
 	out.Close()
-	<-told
+	gone := make(chan struct{})
+	go func() {
+		for !daemon.wait(time.Hour) {
+		}
+		close(gone)
+	}()
+	select {
+	case <-gone: // maybe before we could be told
+		return nil
+	case <-told:
+	}
 	if daemon.wait(dyingTime) {
 		return nil
 	}
