@@ -104,8 +104,10 @@ func (g *group) installLocked() error {
 	s.noteOwn(first, last)
 	if err := g.writeLocked(); err != nil {
 		s.disown(first, last)
-		if !errors.Is(err, backend.ErrIndeterminate) {
-			for _, t := range g.txs {
+		for _, t := range g.txs {
+			if errors.Is(err, backend.ErrIndeterminate) {
+				t.forget()
+			} else {
 				t.undo()
 			}
 		}
@@ -135,7 +137,7 @@ func (g *group) writeLocked() error {
 	var added []*table
 	if g.h.recBytes > s.sizes.head || g.bare {
 		nt, err := s.spillLocked(g.h)
-		if err != nil && !(errors.Is(err, unix.ENOSPC) && g.h.recBytes < spareSize-4096) {
+		if err != nil && !(errors.Is(err, unix.ENOSPC) && g.h.recBytes < s.sizes.spare-4096) {
 			return err
 		}
 		if nt != nil {
@@ -162,7 +164,7 @@ func (g *group) writeLocked() error {
 func (g *group) sync() error {
 	synced, newFile := map[uint64]bool{}, false
 	for _, t := range g.txs {
-		newFile = newFile || t.newFile
+		newFile = newFile || len(t.made)+len(t.joins) > 0
 		for _, id := range t.wrote {
 			if synced[id] {
 				continue

@@ -186,13 +186,15 @@ func (s *Store) nameSnapshot(ctx context.Context, p *pin, f *disk.File, name str
 	if _, err := f.TryShared(); err != nil {
 		return err
 	}
-	if err := s.disk.Rename(f.Name(), s.namedPath(name)); err != nil {
-		return err
+	if err = s.disk.Rename(f.Name(), s.namedPath(name)); err == nil {
+		err = s.disk.Sync(dir)
 	}
-	if err := s.disk.Sync(dir); err != nil {
-		return errors.Join(err, s.disk.Remove(s.namedPath(name)))
+	if err != nil {
+		if rerr := s.disk.Remove(s.namedPath(name)); rerr != nil && !errors.Is(rerr, os.ErrNotExist) {
+			return fmt.Errorf("%w: %w", backend.ErrIndeterminate, errors.Join(err, rerr))
+		}
 	}
-	return nil
+	return err
 }
 
 // absent returns ErrExists if there is something of that name.

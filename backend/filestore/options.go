@@ -39,6 +39,7 @@ type Options struct {
 
 // sizes are those at which something changes its form.
 type sizes struct {
+	spare  int    // bytes that every spare has on disk from the start, so that a full disk does not stop removals
 	head   int    // record bytes at which HEAD is spilled into a table
 	stage  int64  // bytes in memory; a longer stage is in a file
 	solo   int64  // a stage in a file that is at least so long becomes a volume of its own
@@ -47,10 +48,11 @@ type sizes struct {
 }
 
 func ordinarySizes() *sizes {
-	return &sizes{head: headBound, stage: stageMemory, solo: soloMin, volume: volumeCap, dead: deadMin}
+	return &sizes{spare: spareSize, head: headBound, stage: stageMemory, solo: soloMin, volume: volumeCap, dead: deadMin}
 }
 
 const (
+	spareSize   = 64 << 10
 	headBound   = 32 << 10
 	stageMemory = 256 << 10
 	soloMin     = 1 << 20
