@@ -140,7 +140,7 @@ func (t *tree) openWrite(n *node, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Statu
 	blind := in.Flags&(syscall.O_TRUNC|syscall.O_APPEND) != 0
 	t.mu.Lock()
 	r := t.retries[tid]
-	ref, ino := n.at, n.v.e.Ino
+	ref, ino, mode := n.at, n.v.e.Ino, n.v.e.Mode
 	mine := r != nil && r.n == n && r.write
 	again := !mine && t.againLocked(tid, ref)
 	t.mu.Unlock()
@@ -173,6 +173,10 @@ func (t *tree) openWrite(n *node, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Statu
 	switch {
 	case pending:
 		h.create(t.pendingAt(ref).attr, backend.FreeIno())
+		again = true
+	case err != nil && (mine || again) && blind:
+		// Removed since the lookup. The kernel does not say O_CREAT here, but who replaces or appends hardly ever leaves it out.
+		h.create(t.newAttr(&in.InHeader, ref.Dir, mode, false), backend.FreeIno())
 		again = true
 	case err != nil && (mine || again):
 		return fuse.ENOENT

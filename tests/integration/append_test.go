@@ -2,6 +2,7 @@ package integration
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -208,4 +209,47 @@ func TestAppendMeetsOthers(t *testing.T) {
 	if !bytes.Equal([]byte(read(t, m+"/k")), []byte("first+")) {
 		t.Error("last value is gone")
 	}
+}
+
+// Opening with O_CREAT finds a file or makes one, whoever removes it meanwhile.
+func TestCreatingOpenNeverFindsNothing(t *testing.T) {
+	_, m, n := two(t)
+	times := 150
+	if long {
+		times = 20_000
+	}
+	done := make(chan struct{})
+	var wg sync.WaitGroup
+	for _, dir := range []string{m, n} {
+		wg.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+					os.Remove(dir + "/k")
+				}
+			}
+		})
+	}
+	var writers sync.WaitGroup
+	for i, dir := range []string{m, n, m} {
+		flag := []int{os.O_APPEND, os.O_TRUNC, os.O_TRUNC}[i]
+		writers.Go(func() {
+			for range times {
+				f, err := os.OpenFile(dir+"/k", os.O_WRONLY|os.O_CREATE|flag, 0o644)
+				if err == nil {
+					_, err = f.WriteString("x")
+					err = errors.Join(err, f.Close())
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	writers.Wait()
+	close(done)
+	wg.Wait()
 }
