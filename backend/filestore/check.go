@@ -90,8 +90,12 @@ func (c *checker) all(ctx context.Context) error {
 			return err
 		}
 		g.sum()
-		if err := c.standby(); err != nil {
+		found, err := c.s.besideHEAD()
+		if err != nil {
 			return err
+		}
+		for _, f := range found {
+			c.report(f)
 		}
 	case isDamage(err):
 		c.report(c.s.finding(err))
@@ -133,21 +137,17 @@ func (c *checker) snapshot(ctx context.Context, name string) error {
 	return newGenerationCheck(c, p, name).all(ctx)
 }
 
-// table reads a table, once, and reports what is wrong with it.
-func (c *checker) table(ctx context.Context, id uint64, report func(Finding, *hole)) (*layer, error) {
+// table reads a table, once: when it does, news is what is wrong with it.
+func (c *checker) table(ctx context.Context, id uint64) (t *layer, news []flaw, err error) {
 	if t := c.tabs[id]; t != nil {
-		return t, nil
+		return t, nil, nil
 	}
-	t, err := c.s.survey(ctx, id)
-	if err != nil {
-		return nil, err
+	if t, err = c.s.survey(ctx, id); err != nil {
+		return nil, nil, err
 	}
 	c.tabs[id] = t
 	c.r.Blocks += len(t.blocks)
-	for _, f := range t.flaws {
-		report(Finding{Path: t.path, Offset: f.off, Reason: f.reason}, f.hole)
-	}
-	return t, nil
+	return t, t.flaws, nil
 }
 
 // allTables reads the tables that there are, where no HEAD says which are needed.
@@ -158,8 +158,12 @@ func (c *checker) allTables(ctx context.Context) error {
 	}
 	for _, id := range ids {
 		c.r.Tables++
-		if _, err := c.table(ctx, id, func(f Finding, _ *hole) { c.report(f) }); err != nil {
+		_, news, err := c.table(ctx, id)
+		if err != nil {
 			return err
+		}
+		for _, f := range news {
+			c.report(f.Finding)
 		}
 	}
 	return nil

@@ -38,8 +38,8 @@ func wantFinding(t testing.TB, all []Finding, path string, words ...string) Find
 	return Finding{}
 }
 
-// tree makes the directories a, a/b and a/b/c and returns the number of the last.
-func tree(t testing.TB, s *Store) backend.Ino {
+// deepDir makes the directories a, a/b and a/b/c and returns the number of the last.
+func deepDir(t testing.TB, s *Store) backend.Ino {
 	t.Helper()
 	var b backend.Batch
 	at := backend.RootIno
@@ -81,7 +81,7 @@ func closed(t testing.TB, fill func(s *Store)) string {
 
 func TestCheckNamesKeysAsPaths(t *testing.T) {
 	dir := closed(t, func(s *Store) {
-		c := tree(t, s)
+		c := deepDir(t, s)
 		putIn(t, s, backend.Ref{Dir: c, Name: "long"}, pattern(3*blockSize, 1))
 	})
 	flip(t, filepath.Join(dir, "data/0000000000000001"), blockSize+5)
@@ -93,7 +93,7 @@ func TestCheckNamesKeysAsPaths(t *testing.T) {
 
 func TestCheckNamesTheKeysOfADamagedBlock(t *testing.T) {
 	dir := closed(t, func(s *Store) {
-		c := tree(t, s)
+		c := deepDir(t, s)
 		for i := range 400 {
 			putIn(t, s, backend.Ref{Dir: c, Name: fmt.Sprintf("k%03d", i)}, pattern(100, uint64(i)))
 		}

@@ -72,33 +72,23 @@ func (g *generationCheck) place(k key) Key { return placeOf(g.layers, k) }
 // tables reads every block of every table.
 func (g *generationCheck) tables(ctx context.Context) error {
 	g.layers = []*layer{{path: "HEAD", recs: g.p.h.recs}}
-	type seen struct {
-		Finding
-		hole *hole
-	}
-	var all []seen // told when it is known where directories stand
+	var all []flaw // reported when it is known where directories stand
 	for i := len(g.p.h.tabs) - 1; i >= 0; i-- {
 		info := g.p.h.tabs[i]
-		t, err := g.table(ctx, info.id, func(f Finding, h *hole) { all = append(all, seen{f, h}) })
+		t, news, err := g.table(ctx, info.id)
 		if err != nil {
 			return err
 		}
-		if t.whole && t.info != info {
-			end := t.info.length - footerSize
-			t = lost(t.path, end, notThatTable)
-			all = append(all, seen{Finding{Path: t.path, Offset: int64(end), Reason: notThatTable}, nil})
+		if all = append(all, news...); t.whole && t.info != info {
+			t = lost(t.path, t.info.length-footerSize, notThatTable, info.maxGen)
+			all = append(all, t.flaws...)
 		}
 		g.broken = g.broken || len(t.holes) > 0
 		g.layers = append(g.layers, t)
 	}
 	for _, f := range all {
-		if h := f.hole; h != nil && h.known {
-			from := g.place(h.from)
-			f.From = &from
-			if h.to != nil {
-				to := g.place(*h.to)
-				f.Before = &to
-			}
+		if f.hole != nil {
+			f.Finding = f.hole.finding(g.place)
 		}
 		g.bad(f.Finding)
 	}

@@ -100,7 +100,7 @@
 //	32 +---------------------+---------------------+
 //	   | next id           8 | time made         8 |
 //	48 +---------------------+----------+----------+
-//	   | length of HEAD    8 | zero   4 | checksum |   checksum: 4, of the 60 bytes before
+//	   | length of HEAD    8 | name   4 | checksum |   name: checksum of the snapshot's name; checksum: 4, of the 60 bytes before
 //	64 +---------------------+----------+----------+
 //	   | HEAD
 //

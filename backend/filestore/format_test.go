@@ -33,7 +33,7 @@ func TestFormatDocument(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n.length != uint64(len(file)-namedFixed) || n.gen != 1 || h.gen != 1 || h.seq != 4 || len(h.recs) != 3 {
+	if n.length != uint64(len(file)-namedFixed) || n.name != checksum([]byte("monday")) || n.gen != 1 || h.gen != 1 || h.seq != 4 || len(h.recs) != 3 {
 		t.Errorf("%+v, %+v", n, h)
 	}
 	if again := append(n.encode(nil), h.encode(nil)...); !bytes.Equal(again, file) {

@@ -154,7 +154,7 @@ func byteSlices(recs []rec) [][]byte {
 }
 
 func FuzzNamed(f *testing.F) {
-	n := named{gen: 1, seq: 2, nextID: 3, made: 4, length: headFixed + 4}
+	n := named{gen: 1, seq: 2, nextID: 3, made: 4, length: headFixed + 4, name: 5}
 	f.Add(n.encode(nil))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		n, err := decodeNamed(b, "x")

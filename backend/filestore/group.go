@@ -104,10 +104,8 @@ func (g *group) installLocked() error {
 	s.noteOwn(first, last)
 	if err := g.writeLocked(); err != nil {
 		s.disown(first, last)
-		for _, t := range g.txs {
-			if errors.Is(err, backend.ErrIndeterminate) {
-				t.forget()
-			} else {
+		if !errors.Is(err, backend.ErrIndeterminate) {
+			for _, t := range g.txs {
 				t.undo()
 			}
 		}
@@ -137,7 +135,7 @@ func (g *group) writeLocked() error {
 	var added []*table
 	if g.h.recBytes > s.sizes.head || g.bare {
 		nt, err := s.spillLocked(g.h)
-		if err != nil && !(errors.Is(err, unix.ENOSPC) && g.h.recBytes < s.sizes.spare-4096) {
+		if err != nil && !(errors.Is(err, unix.ENOSPC) && g.h.recBytes < spareSize-4096) {
 			return err
 		}
 		if nt != nil {
@@ -164,7 +162,7 @@ func (g *group) writeLocked() error {
 func (g *group) sync() error {
 	synced, newFile := map[uint64]bool{}, false
 	for _, t := range g.txs {
-		newFile = newFile || len(t.made)+len(t.joins) > 0
+		newFile = newFile || t.newFile
 		for _, id := range t.wrote {
 			if synced[id] {
 				continue

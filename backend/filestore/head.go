@@ -20,6 +20,7 @@ const (
 	tabInfoSize = 40
 	volInfoSize = 24
 	maxHead     = 1 << 30
+	maxVersion  = 1000
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -93,10 +94,12 @@ func headLength(b []byte, path string) (int, error) {
 	n := le.Uint64(b[offTotal:])
 	possible := n >= headFixed+4 && n <= maxHead
 	switch v := le.Uint32(b[8:]); {
-	case v != formatVer && !possible:
-		return 0, unknownVersion(v, path)
-	case v != formatVer:
+	case v > maxVersion:
+		return 0, &backend.CorruptError{Path: path, Offset: 8, Reason: damagedVersion}
+	case v != formatVer && possible:
 		return int(n), unknownVersion(v, path)
+	case v != formatVer:
+		return 0, unknownVersion(v, path)
 	case !possible:
 		return 0, &backend.CorruptError{Path: path, Offset: offTotal, Reason: "impossible length"}
 	}
@@ -107,21 +110,24 @@ func unknownVersion(v uint32, path string) error {
 	return fmt.Errorf("%s: format version %d, this program knows version %d: %w", path, v, formatVer, backend.ErrFormat)
 }
 
-// damagedVersion tells damage of the version, which stands at byte 8, from another version: if everything else in b has the checksum that it has in
-// this version, then it is of this version.
-func damagedVersion(b []byte, sum uint32, path string) error {
+const damagedVersion = "the format version is not what was written"
+
+// otherVersion tells damage of the version, which stands at byte 8, from another version: one that there will never be is damage, and if everything else in
+// b has the checksum that it has in this version, then it is of this version.
+func otherVersion(b []byte, sum uint32, path string) error {
+	v := le.Uint32(b[8:])
 	asKnown := le.AppendUint32(bytes.Clone(b[:8]), formatVer)
-	if updateSum(checksum(asKnown), b[12:]) == sum {
-		return &backend.CorruptError{Path: path, Offset: 8, Reason: "the format version is not what was written"}
+	if v > maxVersion || updateSum(checksum(asKnown), b[12:]) == sum {
+		return &backend.CorruptError{Path: path, Offset: 8, Reason: damagedVersion}
 	}
-	return unknownVersion(le.Uint32(b[8:]), path)
+	return unknownVersion(v, path)
 }
 
 // decodeHead decodes a HEAD file; bytes after its length do not matter. The records alias b.
 func decodeHead(b []byte, path string) (*head, error) {
 	n, err := headLength(b, path)
 	if errors.Is(err, backend.ErrFormat) && n > 0 && n <= len(b) {
-		err = damagedVersion(b[:n-4], le.Uint32(b[n-4:]), path)
+		err = otherVersion(b[:n-4], le.Uint32(b[n-4:]), path)
 	}
 	if err != nil {
 		return nil, err

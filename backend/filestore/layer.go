@@ -23,15 +23,15 @@ type layer struct {
 	recs   []rec   // of a HEAD
 	f      *disk.File
 	blocks []blockInfo // whole, in order
+	count  uint64      // of the records in them
 	flaws  []flaw      // what is wrong
 	holes  []*hole     // those of flaws, in order
 }
 
 // flaw is something wrong with a table.
 type flaw struct {
-	off    int64
-	reason string
-	hole   *hole // the records that cannot be read because of it; nil if all can
+	Finding
+	hole *hole // the records that cannot be read because of it; nil if all can
 }
 
 // key is that of a record.
@@ -44,25 +44,41 @@ func (k key) less(o key) bool { return k.dir < o.dir || k.dir == o.dir && k.name
 
 func keyOf(r rec) key { return key{r.dir(), string(r.name())} }
 
+const noLimit = ^uint64(0)
+
 // hole is a run of records that cannot be read, from one key on.
 type hole struct {
 	from  key
-	known bool // there was a record of just that key
-	to    *key // the first one after it; nil if there is none
-	path  string
-	off   int64
+	known bool   // there was a record of just that key
+	to    *key   // the first one after it; nil if there is none
+	rev   uint64 // that none of the records exceeds
+	why   Finding
+}
+
+// finding returns what is wrong there, with the run of keys if it is known.
+func (h *hole) finding(place func(key) Key) Finding {
+	f := h.why
+	if h.known {
+		from := place(h.from)
+		f.From = &from
+		if h.to != nil {
+			to := place(*h.to)
+			f.Before = &to
+		}
+	}
+	return f
 }
 
 func (h *hole) covers(k key) bool { return !k.less(h.from) && (h.to == nil || k.less(*h.to)) }
 
 func (t *layer) flaw(off uint64, reason string) {
-	t.flaws = append(t.flaws, flaw{off: int64(off), reason: reason})
+	t.flaws = append(t.flaws, flaw{Finding{Path: t.path, Offset: int64(off), Reason: reason}, nil})
 }
 
 // lose notes that the records from one key on up to before another cannot be read.
-func (t *layer) lose(off uint64, reason string, from key, known bool, to *key) {
-	h := &hole{from: from, known: known, to: to, path: t.path, off: int64(off)}
-	t.flaws = append(t.flaws, flaw{int64(off), reason, h})
+func (t *layer) lose(off uint64, reason string, rev uint64, from key, known bool, to *key) {
+	h := &hole{from, known, to, rev, Finding{Path: t.path, Offset: int64(off), Reason: reason}}
+	t.flaws = append(t.flaws, flaw{h.why, h})
 	t.holes = append(t.holes, h)
 }
 
@@ -72,10 +88,10 @@ func (t *layer) close() {
 	}
 }
 
-// lost returns a layer that says of a table only that it is lost.
-func lost(path string, off uint64, reason string) *layer {
+// lost returns a layer that says of a table only that it is lost, with all records up to revision rev.
+func lost(path string, off uint64, reason string, rev uint64) *layer {
 	t := &layer{path: path}
-	t.lose(off, reason, key{}, false, nil)
+	t.lose(off, reason, rev, key{}, false, nil)
 	return t
 }
 
@@ -85,9 +101,9 @@ func (s *Store) survey(ctx context.Context, id uint64) (*layer, error) {
 	f, err := s.openRegular(path)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		return lost(s.relative(path), 0, "the table is missing"), nil
+		return lost(s.relative(path), 0, "the table is missing", noLimit), nil
 	case err != nil && isDamage(err):
-		return lost(s.relative(path), 0, s.finding(err).Reason), nil
+		return lost(s.relative(path), 0, s.finding(err).Reason, noLimit), nil
 	case err != nil:
 		return nil, err
 	}
@@ -120,11 +136,11 @@ func (t *layer) read(ctx context.Context, size uint64) error {
 			if i+1 < len(index) {
 				to = &key{index[i+1].dir, index[i+1].name}
 			}
-			t.lose(x.off, err.Error(), key{x.dir, x.name}, true, to)
+			t.lose(x.off, err.Error(), x.maxRev, key{x.dir, x.name}, true, to)
 			continue
 		}
 		t.inspect(x, recs, &info)
-		t.blocks = append(t.blocks, x)
+		t.blocks, t.count = append(t.blocks, x), t.count+uint64(len(recs))
 		last = recs[len(recs)-1]
 	}
 	if info.count == 0 {

@@ -20,6 +20,7 @@ import (
 const (
 	namedMagic  = "storefsS"
 	namedFixed  = 64
+	offName     = 56
 	offNamedSum = 60
 	removedName = "removed-" // begins the names in tmp/ of snapshots that were removed
 )
@@ -29,6 +30,7 @@ type named struct {
 	gen, seq, nextID uint64
 	made             int64
 	length           uint64 // of the HEAD that follows
+	name             uint32 // checksum of the snapshot's name
 }
 
 func (n *named) encode(b []byte) []byte {
@@ -38,7 +40,7 @@ func (n *named) encode(b []byte) []byte {
 	for _, v := range []uint64{n.gen, n.seq, n.nextID, uint64(n.made), n.length} {
 		b = le.AppendUint64(b, v)
 	}
-	b = le.AppendUint32(b, 0)
+	b = le.AppendUint32(b, n.name)
 	return le.AppendUint32(b, checksum(b))
 }
 
@@ -53,14 +55,14 @@ func decodeNamed(b []byte, path string) (named, error) {
 	case string(b[:8]) != namedMagic:
 		return bad(0, "no magic of a snapshot")
 	case le.Uint32(b[8:]) != formatVer:
-		return named{}, damagedVersion(b[:offNamedSum], le.Uint32(b[offNamedSum:]), path)
+		return named{}, otherVersion(b[:offNamedSum], le.Uint32(b[offNamedSum:]), path)
 	case checksum(b[:offNamedSum]) != le.Uint32(b[offNamedSum:]):
 		return bad(offNamedSum, "checksum mismatch")
-	case le.Uint32(b[12:]) != 0 || le.Uint32(b[56:]) != 0:
+	case le.Uint32(b[12:]) != 0:
 		return bad(12, "unknown flags")
 	}
 	u := func(off int) uint64 { return le.Uint64(b[off:]) }
-	n := named{u(16), u(24), u(32), int64(u(40)), u(48)}
+	n := named{u(16), u(24), u(32), int64(u(40)), u(48), le.Uint32(b[offName:])}
 	if n.length < headFixed+4 || n.length > maxHead {
 		return bad(48, "impossible length")
 	}
@@ -79,16 +81,16 @@ func readNamed(f *disk.File) (named, error) {
 	return decodeNamed(b[:n], f.Name())
 }
 
-// readNamedHead reads the generation that a snapshot's file holds.
-func readNamedHead(f *disk.File) (*head, error) {
+// readNamedHead reads all that a snapshot's file holds.
+func readNamedHead(f *disk.File) (named, *head, error) {
 	n, err := readNamed(f)
 	if err != nil {
-		return nil, err
+		return n, nil, err
 	}
 	b := make([]byte, n.length)
 	k, err := readFull(f, b, namedFixed)
 	if err != nil {
-		return nil, err
+		return n, nil, err
 	}
 	h, err := decodeHead(b[:k], f.Name())
 	if c := (*backend.CorruptError)(nil); errors.As(err, &c) {
@@ -97,7 +99,7 @@ func readNamedHead(f *disk.File) (*head, error) {
 	if err == nil && (h.gen != n.gen || h.seq != n.seq || h.nextID != n.nextID || k != len(b)) {
 		err = &backend.CorruptError{Path: f.Name(), Offset: namedFixed, Reason: "not the generation that the snapshot names"}
 	}
-	return h, err
+	return n, h, err
 }
 
 // CreateSnapshot implements backend.Snapshotter. The generation and its name are on stable storage when it returns, whatever the sync
@@ -143,21 +145,27 @@ func (s *Store) createSnapshot(ctx context.Context, name string) (none backend.N
 			s.disk.Remove(f.Name())
 		}
 	}()
-	image := p.h.encode(nil)
-	n := named{p.h.gen, p.h.seq, p.h.nextID, time.Now().UnixNano(), uint64(len(image))}
-	if _, err = f.Write(append(n.encode(nil), image...)); err == nil {
-		err = f.Chmod(s.fileMode)
-	}
-	if err == nil {
-		err = f.Sync()
-	}
-	if err == nil {
+	made := time.Now().UnixNano()
+	if err = s.writeNamed(f, name, p.h, made); err == nil {
 		err = s.nameSnapshot(ctx, p, f, name)
 	}
 	if err != nil {
 		return none, err
 	}
-	return backend.NamedSnapshot{Name: name, Generation: backend.Generation(n.gen), Time: n.made}, nil
+	return backend.NamedSnapshot{Name: name, Generation: backend.Generation(p.h.gen), Time: made}, nil
+}
+
+// writeNamed makes f the file of a snapshot of h, and syncs it.
+func (s *Store) writeNamed(f *disk.File, name string, h *head, made int64) error {
+	image := h.encode(nil)
+	n := named{h.gen, h.seq, h.nextID, made, uint64(len(image)), checksum([]byte(name))}
+	if _, err := f.Write(append(n.encode(nil), image...)); err != nil {
+		return err
+	}
+	if err := f.Chmod(s.fileMode); err != nil {
+		return err
+	}
+	return f.Sync()
 }
 
 // nameSnapshot gives the file its place, while p is pinned.
@@ -186,15 +194,13 @@ func (s *Store) nameSnapshot(ctx context.Context, p *pin, f *disk.File, name str
 	if _, err := f.TryShared(); err != nil {
 		return err
 	}
-	if err = s.disk.Rename(f.Name(), s.namedPath(name)); err == nil {
-		err = s.disk.Sync(dir)
+	if err := s.disk.Rename(f.Name(), s.namedPath(name)); err != nil {
+		return err
 	}
-	if err != nil {
-		if rerr := s.disk.Remove(s.namedPath(name)); rerr != nil && !errors.Is(rerr, os.ErrNotExist) {
-			return fmt.Errorf("%w: %w", backend.ErrIndeterminate, errors.Join(err, rerr))
-		}
+	if err := s.disk.Sync(dir); err != nil {
+		return errors.Join(err, s.disk.Remove(s.namedPath(name)))
 	}
-	return err
+	return nil
 }
 
 // absent returns ErrExists if there is something of that name.
@@ -268,20 +274,30 @@ func (s *Store) OpenSnapshot(ctx context.Context, name string) (backend.Snapshot
 	return &snapshot{p: p}, nil
 }
 
-// pinNamed pins the generation kept under name: like that of a HEAD file, with a shared lock on the snapshot's. If
-// the name still leads to the file when that is locked, whoever removes it finds the lock.
+// pinNamed pins the generation kept under name.
 func (s *Store) pinNamed(ctx context.Context, name string) (*pin, error) {
+	n, p, err := s.pinSnapshot(ctx, name)
+	if err == nil && n.name != checksum([]byte(name)) {
+		s.unpin(p)
+		return nil, &backend.CorruptError{Path: s.namedPath(name), Offset: offName, Reason: "the file of a snapshot of another name"}
+	}
+	return p, err
+}
+
+// pinSnapshot pins the generation in the file of the name: like that of a HEAD file, with a shared lock on the snapshot's. If the name still leads
+// to the file when that is locked, whoever removes it finds the lock.
+func (s *Store) pinSnapshot(ctx context.Context, name string) (none named, p *pin, err error) {
 	path := s.namedPath(name)
 	for {
 		if err := ctx.Err(); err != nil {
-			return nil, err
+			return none, nil, err
 		}
 		f, err := s.openRegular(path)
 		if errors.Is(err, os.ErrNotExist) {
-			return nil, backend.ErrNotFound
+			return none, nil, backend.ErrNotFound
 		}
 		if err != nil {
-			return nil, err
+			return none, nil, err
 		}
 		ok, err := f.TryShared()
 		var ino uint64
@@ -290,12 +306,12 @@ func (s *Store) pinNamed(ctx context.Context, name string) (*pin, error) {
 		}
 		if err != nil {
 			f.Close()
-			return nil, err
+			return none, nil, err
 		}
 		i, err := s.disk.Stat(path)
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			f.Close()
-			return nil, err
+			return none, nil, err
 		}
 		if !ok || err != nil || i.Ino != ino { // removed meanwhile
 			f.Close()
@@ -304,12 +320,13 @@ func (s *Store) pinNamed(ctx context.Context, name string) (*pin, error) {
 			}
 			continue
 		}
-		h, err := readNamedHead(f)
+		n, h, err := readNamedHead(f)
 		if err != nil {
 			f.Close()
-			return nil, err
+			return none, nil, err
 		}
-		return s.pinFile(h, f, ino)
+		p, err := s.pinFile(h, f, ino)
+		return n, p, err
 	}
 }
 

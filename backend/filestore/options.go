@@ -29,6 +29,8 @@ type Options struct {
 	ManualMerge bool          // tables are merged by Compact alone, never in the background or by Close
 	Disk        *disk.Disk    // makes the system calls on the files; nil makes them plainly, others are for tests
 
+	// fill returns what a new store holds in the place of the empty first generation that it is given. nil: that one.
+	fill func(*Store, *head) (*head, error)
 	// bootID stands in for /proc/sys/kernel/random/boot_id in tests.
 	bootID string
 	// sizes are smaller in tests; nil: ordinarySizes.
@@ -39,7 +41,6 @@ type Options struct {
 
 // sizes are those at which something changes its form.
 type sizes struct {
-	spare  int    // bytes that every spare has on disk from the start, so that a full disk does not stop removals
 	head   int    // record bytes at which HEAD is spilled into a table
 	stage  int64  // bytes in memory; a longer stage is in a file
 	solo   int64  // a stage in a file that is at least so long becomes a volume of its own
@@ -48,11 +49,10 @@ type sizes struct {
 }
 
 func ordinarySizes() *sizes {
-	return &sizes{spare: spareSize, head: headBound, stage: stageMemory, solo: soloMin, volume: volumeCap, dead: deadMin}
+	return &sizes{head: headBound, stage: stageMemory, solo: soloMin, volume: volumeCap, dead: deadMin}
 }
 
 const (
-	spareSize   = 64 << 10
 	headBound   = 32 << 10
 	stageMemory = 256 << 10
 	soloMin     = 1 << 20

@@ -66,9 +66,9 @@ func (s *Store) comparable() ([]candidate, error) {
 	return cs, err
 }
 
-// spareGeneration says whether a spare holds a generation that was committed.
+// spareGeneration says whether a spare holds a generation.
 func spareGeneration(cs []candidate) bool {
-	return slices.ContainsFunc(cs, func(c candidate) bool { return c.h != nil && c.h.gen > 0 && c.name != "HEAD" })
+	return slices.ContainsFunc(cs, func(c candidate) bool { return c.h != nil && c.name != "HEAD" })
 }
 
 // recover finds the newest generation. If the machine was started anew since HEAD was written, or HEAD is no good and
@@ -78,12 +78,8 @@ func (s *Store) recover() error {
 	if err == nil {
 		defer s.unpin(p)
 		if p.h.boot == s.boot {
-			d := s.readDurable()
-			switch {
-			case d.seq > p.h.seq:
+			if d := s.readDurable(); d.seq > p.h.seq {
 				return s.notOlder(p, d.seq)
-			case d == durable{} && !s.opt.ReadOnly:
-				return s.settle()
 			}
 			return nil
 		}
@@ -131,25 +127,6 @@ func (s *Store) recover() error {
 		}
 	}
 	return s.headGone(why)
-}
-
-// settle makes the newest generation durable where none is known to be: its maker died, or the file durable is damaged.
-func (s *Store) settle() error {
-	release, err := s.disk.Acquire(s.ctx, s.lock)
-	if err != nil {
-		return err
-	}
-	defer release()
-	p, err := s.pinNewest()
-	if err != nil {
-		return err
-	}
-	defer s.unpin(p)
-	if s.readDurable() != (durable{}) { // another did it
-		return nil
-	}
-	_, err = s.settleLocked(p, durable{})
-	return err
 }
 
 // headGone makes damage of the lack of a HEAD in what is a store.

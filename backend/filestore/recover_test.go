@@ -49,7 +49,7 @@ func flip(t *testing.T, path string, off int64) {
 	}
 }
 
-// asNewerFormat makes a HEAD file one of the format version 2, as far as version 1 can know what that is.
+// asNewerFormat makes a HEAD file one of the next format version, as far as this one can know what that is.
 func asNewerFormat(t *testing.T, path string) {
 	t.Helper()
 	b, err := os.ReadFile(path)

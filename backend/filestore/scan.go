@@ -11,21 +11,23 @@ import (
 // scan finds the blocks, which end before end, one after the other without the index.
 func (t *layer) scan(ctx context.Context, end uint64, hints []uint64) error {
 	var last rec
-	for pos := uint64(0); pos < end; {
+	pos := uint64(0)
+	for !(pos == end && t.whole || !t.whole && t.indexAt(pos)) {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 		recs, n, ends := blockAt(t.f, pos, end)
 		if recs == nil || last != nil && !last.less(recs[0]) {
-			if !t.whole && t.indexAt(pos) {
-				break
-			}
 			from := key{}
 			if last != nil {
 				from = key{last.dir(), string(last.name()) + "\x00"}
 			}
 			next, first := t.resume(pos, end, last, append(ends, hints...))
-			t.lose(pos, "no block of records that is whole", from, false, first)
+			rev := uint64(noLimit)
+			if t.whole {
+				rev = t.info.maxGen
+			}
+			t.lose(pos, "no block of records that is whole", rev, from, false, first)
 			if first == nil {
 				break
 			}
@@ -36,7 +38,10 @@ func (t *layer) scan(ctx context.Context, end uint64, hints []uint64) error {
 		for _, r := range recs {
 			x.maxRev = max(x.maxRev, r.rev())
 		}
-		t.blocks = append(t.blocks, x)
+		if !t.whole {
+			t.info.maxGen = max(t.info.maxGen, x.maxRev)
+		}
+		t.blocks, t.count = append(t.blocks, x), t.count+uint64(len(recs))
 		pos, last = pos+n, recs[len(recs)-1]
 	}
 	return nil

@@ -16,6 +16,7 @@ import (
 )
 
 const (
+	spareSize  = 64 << 10 // what every spare has on disk from the start, so that a full disk does not stop removals
 	minSpares  = 2
 	spareWait  = time.Second
 	manySpares = 6 // more than that are removed when nobody holds them
@@ -202,7 +203,7 @@ func (s *Store) makeSpare(names []string) (spare, error) {
 		err = fmt.Errorf("%s: new file is locked", path)
 	}
 	if err == nil {
-		_, err = f.WriteAt(make([]byte, s.sizes.spare), 0)
+		_, err = f.WriteAt(make([]byte, spareSize), 0)
 	}
 	if err != nil {
 		s.disk.Remove(path)
@@ -326,8 +327,6 @@ func (s *Store) exchangeLocked(name string, ino uint64) error {
 	}
 	now, serr := s.headIno()
 	switch {
-	case errors.Is(serr, os.ErrNotExist): // there was none before
-		return err
 	case serr != nil:
 		return fmt.Errorf("%w: %w", backend.ErrIndeterminate, errors.Join(err, serr))
 	case now == ino:
@@ -336,15 +335,15 @@ func (s *Store) exchangeLocked(name string, ino uint64) error {
 	return err
 }
 
-// replaceLocked serves where the file system has no exchange, and where there is no HEAD. What was HEAD gets a new name first: it may be
-// the durable one. With sync=always the new one is durable too.
+// replaceLocked serves where the file system has no exchange, and where there is no HEAD: what was HEAD gets a new name if that can be.
 func (s *Store) replaceLocked(name string) error {
-	err := error(unix.EEXIST)
-	for n := 0; errors.Is(err, unix.EEXIST); n++ {
-		err = s.dirf.LinkAt("HEAD", fmt.Sprintf("HEAD.%d", n))
-	}
-	if err != nil && !errors.Is(err, os.ErrNotExist) && s.opt.Sync != Always {
-		return fmt.Errorf("a file system without exchange of names and without hard links needs sync=always: %w", err)
+	for n := 0; n < 1000; n++ {
+		kept := fmt.Sprintf("HEAD.%d", n)
+		err := s.dirf.LinkAt("HEAD", kept)
+		if errors.Is(err, unix.EEXIST) {
+			continue
+		}
+		break
 	}
 	return s.dirf.RenameAt(name, "HEAD")
 }

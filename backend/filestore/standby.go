@@ -5,33 +5,27 @@ import (
 	"time"
 )
 
-// standby looks whether durable and the spares are what they can be beside HEAD. Others may be writing to them: what is wrong for a moment is not.
-func (c *checker) standby() error {
-	var found []Finding
+// besideHEAD returns what durable, the spares and the snapshots cannot be beside HEAD. Others may be writing to them: what is wrong for a moment is not.
+func (s *Store) besideHEAD() (found []Finding, err error) {
 	settled := false
 	for range 20 {
-		p, err := c.s.pinNewest()
+		p, err := s.pinNewest()
 		if err != nil {
-			return err
+			return nil, err
 		}
-		if found, err = c.s.standby(p); err == nil {
-			settled, err = c.s.isHead(p)
+		if found, err = s.standby(p); err == nil {
+			settled, err = s.isHead(p)
 		}
-		c.s.unpin(p)
-		if err != nil {
-			return err
-		}
-		if settled && len(found) == 0 {
-			return nil
+		s.unpin(p)
+		if err != nil || settled && len(found) == 0 {
+			return nil, err
 		}
 		time.Sleep(time.Millisecond)
 	}
-	if settled {
-		for _, f := range found {
-			c.report(f)
-		}
+	if !settled {
+		return nil, nil
 	}
-	return nil
+	return found, nil
 }
 
 // standby returns what durable, the spares and the snapshots cannot be as long as p is HEAD and the machine was not started anew.

@@ -105,7 +105,7 @@ func (s *Store) pinStanding(path string) (*pin, error) {
 	if err != nil {
 		return nil, err
 	}
-	h, err := readNamedHead(f)
+	_, h, err := readNamedHead(f)
 	if err != nil {
 		f.Close()
 		return nil, err

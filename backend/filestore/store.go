@@ -256,11 +256,7 @@ func (s *Store) startInspection() error {
 		return &os.PathError{Op: "open", Path: filepath.Join(s.dir, "HEAD"), Err: os.ErrNotExist}
 	}
 	if err := s.refuse(); errors.Is(err, backend.ErrFormat) {
-		tables, terr := s.tableFiles()
-		cs, _ := s.candidates()
-		if terr != nil || len(tables) == 0 && !spareGeneration(cs) {
-			return err
-		}
+		return err
 	}
 	if s.dirf, err = s.disk.Open(s.dir, os.O_RDONLY, 0); err != nil {
 		return err
@@ -346,14 +342,23 @@ func (s *Store) refuse() error {
 	}
 	f, err := s.disk.Open(filepath.Join(s.dir, "HEAD"), os.O_RDONLY, 0)
 	if err != nil {
-		return err
+		return s.headGone(err)
 	}
 	defer f.Close()
 	magic := make([]byte, len(headMagic))
-	if n, err := f.ReadAt(magic, 0); n > 0 && string(magic[:n]) != headMagic[:n] {
-		return fmt.Errorf("%s: no storefs store, its HEAD is another program's: %w", s.dir, backend.ErrFormat)
-	} else if err != nil && !errors.Is(err, io.EOF) {
+	n, err := f.ReadAt(magic, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
 		return err
+	}
+	if n > 0 && string(magic[:n]) != headMagic[:n] {
+		tables, terr := s.tableFiles()
+		cs, cerr := s.candidates()
+		if err := errors.Join(terr, cerr); err != nil {
+			return err
+		}
+		if len(tables) == 0 && !spareGeneration(cs) {
+			return fmt.Errorf("%s: no storefs store, its HEAD is another program's: %w", s.dir, backend.ErrFormat)
+		}
 	}
 	_, err = readHeadFile(f, f.Name())
 	return err
@@ -391,6 +396,16 @@ func (s *Store) create() error {
 	root := backend.Entry{Kind: backend.Dir, Ino: backend.RootIno, Ctime: now, Attr: backend.Attr{
 		Mode: 0o755, UID: uint32(os.Geteuid()), GID: uint32(os.Getegid()), Atime: now, Mtime: now}}
 	h.merge([]rec{entryRec(&root, &locator{}), parentRec(1, backend.RootRef, 0)})
+	if s.opt.fill != nil {
+		fi, err := s.durf.Info()
+		if err != nil {
+			return err
+		}
+		s.fileMode = fi.Perm()
+		if h, err = s.opt.fill(s, h); err != nil {
+			return err
+		}
+	}
 	if err := s.renewLocked(&pin{h: &head{}}, h); err != nil {
 		return err
 	}

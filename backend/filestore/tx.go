@@ -29,7 +29,7 @@ type tx struct {
 	wrote   []uint64 // shared volumes that were written to
 	written uint64   // bytes, to them
 	joins   []join
-	made    []uint64 // shared volumes
+	newFile bool // a file was made in data/
 	trash   []trash
 }
 
@@ -284,9 +284,9 @@ func (t *tx) volume() (*volFile, error) {
 		}
 		f.Close()
 		t.s.vols.forget(id)
-		t.made = append(t.made, id)
 		t.h.nextID++
 		t.h.vols = append(t.h.vols, volInfo{id: id})
+		t.newFile = true
 		t.release()
 	}
 	if t.vol != nil {
@@ -332,29 +332,15 @@ func (t *tx) join(st *stage) (extent, error) {
 	t.s.vols.forget(id)
 	st.joined = true
 	t.joins = append(t.joins, join{st, id})
+	t.newFile = true
 	t.h.nextID++
 	t.h.solos++
 	t.add = append(t.add, volumeRec(id, x.span(), t.h.gen))
 	return x, nil
 }
 
-// forget closes the volumes that were made: another may make those of the same numbers.
-func (t *tx) forget() {
-	for _, id := range t.made {
-		t.s.vols.forget(id)
-	}
-	for _, j := range t.joins {
-		t.s.vols.forget(j.id)
-	}
-}
-
-// undo removes what was made, and gives stages their files back. One of which this fails stays a volume, which nothing names; the
-// stage can still be read.
+// undo gives stages their files back. One of which this fails stays a volume, which nothing names; the stage can still be read.
 func (t *tx) undo() {
-	t.forget()
-	for _, id := range t.made {
-		t.s.disk.Remove(t.s.volumePath(id))
-	}
 	for _, j := range t.joins {
 		if t.s.disk.Rename(t.s.volumePath(j.id), j.st.path) != nil {
 			continue

@@ -121,7 +121,7 @@ func check(cmd *cobra.Command, dir string, asJSON bool, out io.Writer) error {
 		return outErr
 	}
 	if r.Problems > 0 {
-		return fmt.Errorf("%s: %w: %d found", dir, backend.ErrCorrupt, r.Problems)
+		return hinted(fmt.Errorf("%s: %w: %d found", dir, backend.ErrCorrupt, r.Problems), "storefs repair saves what is whole")
 	}
 	return nil
 }

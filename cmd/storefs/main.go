@@ -118,7 +118,7 @@ Exit statuses: 0; 1 no such key, or the operation failed; 2 usage; 75 conflict, 
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usagef("%w (%s --help lists the flags)", err, cmd.CommandPath())
 	})
-	root.AddCommand(newMount(), newUmount(), newGet(), newPut(), newRm(), newMv(), newLs(), newTxn(), newSnapshot(), newDiff(), newApply(), newExport(), newImport(), newWatch(), newSync(), newCompact(), newInfo(), newCheck(), newGuard(), newBench(), newBenchWorker(), newVersion())
+	root.AddCommand(newMount(), newUmount(), newGet(), newPut(), newRm(), newMv(), newLs(), newTxn(), newSnapshot(), newDiff(), newApply(), newExport(), newImport(), newWatch(), newSync(), newCompact(), newInfo(), newCheck(), newRepair(), newGuard(), newBench(), newBenchWorker(), newVersion())
 	root.SetHelpCommand(newHelp(root))
 	root.InitDefaultCompletionCmd()
 	for _, c := range root.Commands() {

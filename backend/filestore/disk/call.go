@@ -117,10 +117,11 @@ func (c *Call) dirFD() int {
 func (c *Call) Do() (err error) {
 	switch c.Op {
 	case Open:
-		var fd int
-		if fd, err = unix.Open(c.Path, c.Flags|unix.O_CLOEXEC, c.Mode); err == nil {
-			c.File = &File{f: os.NewFile(uintptr(fd), c.Path), name: c.Path} // not for the poller, which os.OpenFile asks in vain
+		var f *os.File
+		if f, err = os.OpenFile(c.Path, c.Flags, os.FileMode(c.Mode)); err == nil {
+			c.File = &File{f: f, name: c.Path}
 		}
+		err = bare(err)
 	case Close:
 		err = bare(c.File.f.Close())
 	case Read:

@@ -126,8 +126,8 @@ func (d *Disk) Mkdir(path string, mode os.FileMode) error {
 
 // MkdirAll makes a directory and those above it, as far as they are missing, and syncs the names of those.
 func (d *Disk) MkdirAll(path string, mode os.FileMode) error {
-	if i, err := d.Stat(path); err == nil && i.IsDir() || err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
+	if i, err := d.Stat(path); err == nil && i.IsDir() {
+		return nil
 	}
 	if up := filepath.Dir(path); up != path {
 		if err := d.MkdirAll(up, mode); err != nil {

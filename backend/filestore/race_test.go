@@ -1,5 +1,0 @@
-//go:build race
-
-package filestore
-
-const raceDetector = true
