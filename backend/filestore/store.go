@@ -32,7 +32,7 @@ var (
 
 // Store is a store in a directory. Lock order: life, syncMu, the commit lock, mu; nothing is waited for under mu.
 type Store struct {
-	dir      string // absolute
+	dir      string // absolute, without symbolic links
 	opt      Options
 	sizes    *sizes
 	boot     [16]byte
@@ -143,7 +143,7 @@ func prepare(dir string, o *Options) (*Store, error) {
 	s.spillBuf = bufio.NewWriterSize(nil, 2*headBound)
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	var err error
-	if s.dir, err = filepath.Abs(dir); err == nil {
+	if s.dir, err = s.disk.Real(dir); err == nil {
 		err = s.bootID()
 	}
 	return s, err
