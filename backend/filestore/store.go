@@ -194,6 +194,11 @@ func (s *Store) start() error {
 	if err != nil {
 		return err
 	}
+	if !s.opt.ReadOnly {
+		if err := s.refuseNetwork(); err != nil {
+			return err
+		}
+	}
 	if st == hasNothing {
 		if !s.opt.Create || s.opt.ReadOnly {
 			return &os.PathError{Op: "open", Path: filepath.Join(s.dir, "HEAD"), Err: os.ErrNotExist}
@@ -368,6 +373,9 @@ func (s *Store) create() error {
 	}
 	defer release()
 	if st, err := s.look(); err != nil || st == hasStore {
+		return err
+	}
+	if err := s.tryLocks(); err != nil {
 		return err
 	}
 	for _, d := range []string{"index", "data", "tmp"} {
