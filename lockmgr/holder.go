@@ -40,7 +40,7 @@ func parseHolder(b []byte) (pid int, command string) {
 // itself down. Between a holder's taking the lock and its writing the line the one before it is named.
 // To find out, a free lock is taken, shared, for a microsecond: an Acquire that meets this waits a moment.
 func Holder(path string) (pid int, command string, held bool, err error) {
-	f, err := os.Open(path)
+	f, err := OpenFile(path, os.O_RDONLY, 0)
 	if err != nil {
 		return 0, "", false, err
 	}

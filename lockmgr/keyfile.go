@@ -113,12 +113,12 @@ func (f *keyFile) lock(d *os.File, l KeyHolder) (bool, error) {
 }
 
 func (k *Keys) open(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o666)
+	f, err := OpenFile(path, os.O_RDWR|os.O_CREATE, 0o666)
 	if errors.Is(err, os.ErrNotExist) {
 		if err := os.Mkdir(k.dir, 0o777); err != nil && !errors.Is(err, os.ErrExist) {
 			return nil, err
 		}
-		f, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o666)
+		f, err = OpenFile(path, os.O_RDWR|os.O_CREATE, 0o666)
 	}
 	return f, err
 }
@@ -129,7 +129,7 @@ func named(f *os.File, path string) bool {
 	if err != nil {
 		return false
 	}
-	b, err := os.Stat(path)
+	b, err := os.Lstat(path)
 	return err == nil && os.SameFile(a, b)
 }
 

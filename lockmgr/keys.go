@@ -131,7 +131,7 @@ func (k *Keys) Test(id string, o Owner, r Range, exclusive bool) (KeyHolder, boo
 		}
 	}
 	if own == nil {
-		f, err := os.Open(path)
+		f, err := OpenFile(path, os.O_RDONLY, 0)
 		if err != nil {
 			return KeyHolder{}, false
 		}
@@ -158,7 +158,7 @@ func (k *Keys) Holders() []KeyHolder {
 	var all []KeyHolder
 	names, _ := os.ReadDir(k.dir)
 	for _, n := range names {
-		f, err := os.Open(filepath.Join(k.dir, n.Name()))
+		f, err := OpenFile(filepath.Join(k.dir, n.Name()), os.O_RDONLY, 0)
 		if err != nil {
 			continue
 		}

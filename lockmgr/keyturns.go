@@ -155,7 +155,7 @@ func (k *Keys) markLocked(f *keyFile) {
 	if f.mark != nil {
 		return
 	}
-	m, err := os.Open(f.path) // not for writing: closing it wakes nobody
+	m, err := OpenFile(f.path, os.O_RDONLY, 0) // not for writing: closing it wakes nobody
 	if err != nil {
 		return
 	}
@@ -177,7 +177,7 @@ func (k *Keys) unmarkLocked(f *keyFile) {
 	if len(f.owners) > 0 {
 		return
 	}
-	if d, err := os.OpenFile(f.path, os.O_RDWR, 0); err == nil {
+	if d, err := OpenFile(f.path, os.O_RDWR, 0); err == nil {
 		f.removeUnused(d)
 		d.Close()
 	}

@@ -71,26 +71,14 @@ func New(path string, o *Options) (*Lock, error) {
 	if command == "" {
 		command = filepath.Base(os.Args[0])
 	}
-	fd, err := open(path, unix.O_CREAT)
+	fd, err := open(path, os.O_RDWR|os.O_CREATE, 0o666)
 	if err != nil {
 		return nil, err
 	}
 	return &Lock{
 		path: path, timeout: timeout, line: holderLine(os.Getpid(), command), done: make(chan struct{}), fd: fd,
-		slow: flock.New(path, flock.SetFlag(os.O_RDWR), flock.SetPermissions(0o666)),
+		slow: flock.New(path, flock.SetFlag(os.O_RDWR|unix.O_NOFOLLOW), flock.SetPermissions(0o666)),
 	}, nil
-}
-
-func open(path string, flags int) (int, error) {
-	for {
-		fd, err := unix.Open(path, unix.O_RDWR|unix.O_CLOEXEC|flags, 0o666)
-		if err == nil || !errors.Is(err, unix.EINTR) {
-			if err != nil {
-				err = &os.PathError{Op: "open", Path: path, Err: err}
-			}
-			return fd, err
-		}
-	}
 }
 
 // Acquire takes the lock, waiting for it no longer than the timeout (*TimeoutError, which is ErrLocked) and than ctx.

@@ -25,7 +25,7 @@ func (l *Lock) TryRange(off int64) (release func(), ok bool, err error) {
 		return nil, false, fmt.Errorf("lock %s: %w", l.path, ErrClosed)
 	}
 	// A description for each lock: range locks of one description do not exclude each other.
-	fd, err := open(l.path, 0)
+	fd, err := open(l.path, os.O_RDWR, 0)
 	if err != nil {
 		return nil, false, err
 	}

@@ -85,7 +85,7 @@ func (w *waiting) until(c <-chan struct{}) error {
 func (w *waiting) timeout() error {
 	e := &TimeoutError{Path: w.l.path, Waited: time.Since(w.start)}
 	// Not through l.fd, which belongs to the one that has the turn.
-	if f, err := os.Open(w.l.path); err == nil {
+	if f, err := OpenFile(w.l.path, os.O_RDONLY, 0); err == nil {
 		defer f.Close()
 		e.PID, e.Command = readHolder(int(f.Fd()))
 	}

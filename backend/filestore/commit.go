@@ -31,11 +31,11 @@ func signal(c chan struct{}) {
 
 // spillLocked moves all records of h, which is not installed yet, into a new table.
 func (s *Store) spillLocked(h *head) (*table, error) {
-	id := h.nextID
-	path := s.tablePath(id)
-	if err := s.disk.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+	id, err := s.claimID(h, s.tablePath)
+	if err != nil {
 		return nil, err
 	}
+	path := s.tablePath(id)
 	f, err := s.disk.Open(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)
 	if err != nil {
 		return nil, err
@@ -62,7 +62,6 @@ func (s *Store) spillLocked(h *head) (*table, error) {
 	}
 	nt := &table{s: s, id: id, path: path}
 	nt.meta.Store(m)
-	h.nextID++
 	h.tabs = append(slices.Clone(h.tabs), m.info)
 	h.recs, h.recBytes = nil, 0
 	return nt, nil

@@ -178,8 +178,11 @@ func (s *Store) swapMerged(ctx context.Context, p *pin, from, to int, w *tableWr
 	h := *now.h
 	h.seq++
 	h.history = max(h.history, history)
-	w.info.id = h.nextID
-	h.nextID++
+	id, err := s.claimID(&h, s.tablePath)
+	if err != nil {
+		return false, err
+	}
+	w.info.id = id
 	nt := &table{s: s, id: w.info.id, path: s.tablePath(w.info.id)}
 	if err := s.nameMerged(w, nt); err != nil {
 		s.disk.Remove(nt.path)

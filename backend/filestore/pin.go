@@ -123,7 +123,7 @@ func (s *Store) readHead() (*pin, error) {
 		if try > 100 {
 			runtime.Gosched()
 		}
-		f, err := s.disk.Open(path, mode, 0)
+		f, err := s.openHead("HEAD", mode)
 		if err != nil {
 			return nil, err
 		}

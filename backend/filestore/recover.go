@@ -29,9 +29,12 @@ func (s *Store) candidates() ([]candidate, error) {
 	for _, n := range append([]string{"HEAD"}, names...) {
 		c := candidate{name: n}
 		var f *disk.File
-		if f, c.err = s.disk.Open(filepath.Join(s.dir, n), os.O_RDONLY, 0); c.err == nil {
+		if f, c.err = s.openHead(n, os.O_RDONLY); c.err == nil {
 			c.h, c.err = readHeadFile(f, f.Name())
 			f.Close()
+		}
+		if n != "HEAD" && errors.Is(c.err, errForeign) {
+			continue
 		}
 		cs = append(cs, c)
 	}

@@ -80,6 +80,10 @@ func (s *Store) takeSpareLocked(durable uint64) (sp spare, isNew bool, err error
 				s.spareNames = slices.Delete(s.spareNames, i, i+1)
 				continue
 			}
+			if foreign(err) {
+				i++
+				continue
+			}
 			if err != nil {
 				return sp, false, err
 			}
@@ -148,11 +152,51 @@ func (s *Store) openSpareLocked(name string) (spare, error) {
 		}
 		sp.f.Close()
 	}
-	f, err := s.disk.Open(filepath.Join(s.dir, name), os.O_RDWR, 0)
+	f, err := s.openHead(name, os.O_RDWR)
 	if err != nil {
 		return spare{}, err
 	}
 	return newSpare(name, f)
+}
+
+// errForeign is the error of what stands under a name of ours and is no regular file.
+var errForeign = errors.New("is no regular file")
+
+// openHead opens HEAD or a spare: errForeign if that name leads to anything but a file.
+func (s *Store) openHead(name string, flags int) (*disk.File, error) {
+	path := filepath.Join(s.dir, name)
+	f, err := s.disk.Open(path, flags, 0)
+	if err == nil {
+		var i disk.Info
+		if i, err = f.Info(); err == nil && i.Regular() {
+			return f, nil
+		}
+		f.Close()
+	}
+	if err == nil || errors.Is(err, unix.ELOOP) || errors.Is(err, unix.EISDIR) || errors.Is(err, unix.ENXIO) {
+		err = &os.PathError{Op: "open", Path: path, Err: errForeign}
+	}
+	return nil, err
+}
+
+// foreign says whether something could not be opened or removed because it is not ours.
+func foreign(err error) bool {
+	return errors.Is(err, errForeign) || errors.Is(err, unix.EISDIR) || errors.Is(err, os.ErrPermission)
+}
+
+// claimID takes the next number for a file whose path that is. What a commit that was not completed has left there is removed, what somebody else
+// has put there is passed over.
+func (s *Store) claimID(h *head, path func(id uint64) string) (uint64, error) {
+	for {
+		err := s.disk.Remove(path(h.nextID))
+		if err != nil && !errors.Is(err, os.ErrNotExist) && !foreign(err) {
+			return 0, err
+		}
+		h.nextID++
+		if !foreign(err) {
+			return h.nextID - 1, nil
+		}
+	}
 }
 
 // newSpare takes over f.

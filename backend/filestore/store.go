@@ -32,7 +32,7 @@ var (
 
 // Store is a store in a directory. Lock order: life, syncMu, the commit lock, mu; nothing is waited for under mu.
 type Store struct {
-	dir      string // absolute
+	dir      string // absolute, without symbolic links
 	opt      Options
 	sizes    *sizes
 	boot     [16]byte
@@ -143,7 +143,7 @@ func prepare(dir string, o *Options) (*Store, error) {
 	s.spillBuf = bufio.NewWriterSize(nil, 2*headBound)
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	var err error
-	if s.dir, err = filepath.Abs(dir); err == nil {
+	if s.dir, err = s.disk.Real(dir); err == nil {
 		err = s.bootID()
 	}
 	return s, err
@@ -193,6 +193,11 @@ func (s *Store) start() error {
 	st, err := s.look()
 	if err != nil {
 		return err
+	}
+	if !s.opt.ReadOnly {
+		if err := s.refuseNetwork(); err != nil {
+			return err
+		}
 	}
 	if st == hasNothing {
 		if !s.opt.Create || s.opt.ReadOnly {
@@ -373,6 +378,9 @@ func (s *Store) create() error {
 	}
 	defer release()
 	if st, err := s.look(); err != nil || st == hasStore {
+		return err
+	}
+	if err := s.tryLocks(); err != nil {
 		return err
 	}
 	for _, d := range []string{"index", "data", "tmp"} {

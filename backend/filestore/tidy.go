@@ -60,9 +60,12 @@ func (s *Store) tidyLocked() error {
 	}
 	free := 0
 	for _, name := range names {
-		f, err := s.disk.Open(filepath.Join(s.dir, name), os.O_RDWR, 0)
-		if errors.Is(err, os.ErrNotExist) {
+		f, err := s.openHead(name, os.O_RDWR)
+		if errors.Is(err, os.ErrNotExist) || errors.Is(err, errForeign) {
 			continue
+		}
+		if errors.Is(err, os.ErrPermission) { // somebody may be reading it
+			return nil
 		}
 		if err != nil {
 			return err
@@ -222,7 +225,7 @@ func (s *Store) sweepLocked() error {
 	var left []trash
 	for _, t := range files {
 		if t.id >= p.h.nextID { // of a commit that was not completed; the next one may make it anew
-			if err := s.disk.Remove(s.trashPath(t)); err != nil {
+			if err := s.disk.Remove(s.trashPath(t)); err != nil && !foreign(err) {
 				return err
 			}
 			s.vols.forget(t.id)

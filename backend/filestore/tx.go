@@ -273,18 +273,16 @@ func (t *tx) write(src []source, n uint64) (extent, error) {
 func (t *tx) volume() (*volFile, error) {
 	t.copyVols()
 	if n := len(t.h.vols); n == 0 || t.h.vols[n-1].length >= t.s.sizes.volume {
-		id := t.h.nextID
-		path := t.s.volumePath(id)
-		if err := t.s.disk.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		id, err := t.s.claimID(t.h, t.s.volumePath)
+		if err != nil {
 			return nil, err
 		}
-		f, err := t.s.disk.Open(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)
+		f, err := t.s.disk.Open(t.s.volumePath(id), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)
 		if err != nil {
 			return nil, err
 		}
 		f.Close()
 		t.s.vols.forget(id)
-		t.h.nextID++
 		t.h.vols = append(t.h.vols, volInfo{id: id})
 		t.newFile = true
 		t.release()
@@ -314,7 +312,10 @@ func (t *tx) join(st *stage) (extent, error) {
 	if err != nil {
 		return extent{}, err
 	}
-	id := t.h.nextID
+	id, err := t.s.claimID(t.h, t.s.volumePath)
+	if err != nil {
+		return extent{}, err
+	}
 	x := extent{vol: id, n: uint64(st.size), crc: checksum(table)}
 	if _, err = st.f.WriteAt(table, st.size); err == nil {
 		err = st.f.Chmod(t.s.fileMode)
@@ -333,7 +334,6 @@ func (t *tx) join(st *stage) (extent, error) {
 	st.joined = true
 	t.joins = append(t.joins, join{st, id})
 	t.newFile = true
-	t.h.nextID++
 	t.h.solos++
 	t.add = append(t.add, volumeRec(id, x.span(), t.h.gen))
 	return x, nil

@@ -160,7 +160,7 @@ func (l *listing) entry(e backend.Entry, path string) error {
 }
 
 func (l *listing) name(s string) string {
-	if l.quote && strings.IndexFunc(s, func(r rune) bool { return !strconv.IsPrint(r) }) >= 0 {
+	if l.quote && !isPrintable(s) {
 		return strconv.Quote(s)
 	}
 	return s

@@ -92,9 +92,9 @@ func printError(w io.Writer, what string, err error) {
 	fmt.Fprintln(w, prefix+oneLine(err.Error()))
 }
 
-// oneLine returns text, which may have names in it, without line ends.
+// oneLine returns text, which may have names in it, without line ends and as it can be printed.
 func oneLine(text string) string {
-	return strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
+	return printable(strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\r' }), "; "))
 }
 
 func newRoot() *cobra.Command {

@@ -124,7 +124,7 @@ func serve(storeArg, pointArg string, o mountOptions, debug bool) (err error) {
 		return fmt.Errorf("%s: %w", pointArg, err)
 	}
 	if st.Created() {
-		fmt.Fprintf(os.Stderr, "storefs: created store %s\n", storeArg)
+		fmt.Fprintf(os.Stderr, "storefs: created store %s\n", printable(storeArg))
 	}
 	undo = func() {}
 	guard.watch(point)
@@ -202,7 +202,7 @@ func mountNow(st backend.Store, point, dir string, o mountOptions, locks *lockmg
 	fo := &fsnode.Options{
 		ReadOnly: o.readOnly, AllowOther: o.allowOther, NoXattr: o.noXattr, Strict: o.strict,
 		UID: o.uid, GID: o.gid, Umask: o.umask, MaxValue: o.maxValue, MaxStore: o.maxStore, LockTimeout: o.lockTimeout, Locks: locks,
-		FsName: o.fsName, Extra: o.extra, Log: log.New(stderr, "storefs: ", log.LstdFlags), Debug: debug,
+		FsName: o.fsName, Extra: o.extra, Log: log.New(printableWriter{stderr}, "storefs: ", log.LstdFlags), Debug: debug,
 	}
 	if fo.FsName == "" {
 		fo.FsName = dir

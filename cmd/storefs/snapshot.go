@@ -75,8 +75,9 @@ func listSnapshots(ctx context.Context, s backend.Snapshotter) error {
 		return err
 	}
 	out := bufio.NewWriter(os.Stdout)
+	l := &listing{quote: isTerminal(os.Stdout)}
 	for _, n := range all {
-		fmt.Fprintf(out, "%s\t%d\t%s\n", n.Name, n.Generation, time.Unix(0, n.Time).Format(time.RFC3339))
+		fmt.Fprintf(out, "%s\t%d\t%s\n", l.name(n.Name), n.Generation, time.Unix(0, n.Time).Format(time.RFC3339))
 	}
 	return out.Flush()
 }

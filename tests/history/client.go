@@ -117,7 +117,7 @@ func (c *Client) one(o Op) error {
 	if root == nil {
 		res, err = c.command(o, piece)
 	} else {
-		res, at, err = c.call(fmt.Sprintf("/proc/self/fd/%d", root.Fd()), o, piece)
+		res, at, err = c.call(pathOf(root), o, piece)
 	}
 	res = res.ended(err)
 	return c.log.add(line{Time: at, End: &res})
@@ -172,13 +172,7 @@ func (c *Client) call(root string, o Op, piece []byte) (res Result, at int64, er
 		res.Seen, err = list(folder)
 		return res, 0, err
 	case Snapshot:
-		name := filepath.Join(root, ".storefs/snapshots", c.Name+"."+fmt.Sprint(c.r.Uint64()))
-		if err = os.Mkdir(name, 0o755); err != nil {
-			return res, 0, err
-		}
-		at = Now()
-		res.Seen, err = readAll(filepath.Join(name, Folder))
-		return res, at, errors.Join(err, unix.Rmdir(name))
+		return c.snapshot(root)
 	case Together, Change:
 		return c.transaction(root, o, piece)
 	}
@@ -187,6 +181,26 @@ func (c *Client) call(root string, o Op, piece []byte) (res Result, at int64, er
 	}
 	return res, 0, err
 }
+
+// snapshot makes one, and reads it through any mount. It was done when it was made.
+func (c *Client) snapshot(root string) (res Result, at int64, err error) {
+	const snapshots = ".storefs/snapshots"
+	name := c.Name + "." + fmt.Sprint(c.r.Uint64())
+	if err := os.Mkdir(filepath.Join(root, snapshots, name), 0o755); err != nil {
+		return res, 0, err
+	}
+	at = Now()
+	if reader, rerr := openRoot(c.Mounts[c.r.IntN(len(c.Mounts))]); rerr != nil {
+		res.Outcome = Unknown // it is being mounted again
+	} else {
+		res.Seen, err = readAll(filepath.Join(pathOf(reader), snapshots, name, Folder))
+		reader.Close()
+	}
+	return res, at, errors.Join(err, unix.Rmdir(filepath.Join(root, snapshots, name)))
+}
+
+// pathOf is a path that leads to an open file as long as it is open.
+func pathOf(f *os.File) string { return fmt.Sprintf("/proc/self/fd/%d", f.Fd()) }
 
 // readNames reads a value: "" and an error if there is none, or if it is torn.
 func readNames(path string) (string, error) {

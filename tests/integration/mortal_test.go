@@ -22,7 +22,7 @@ import (
 	"github.com/storefs/storefs/backend/filestore"
 )
 
-// Programs and daemons are killed at random moments, again and again. After each death the folder of who died is as its last
+// Programs and daemons are killed at random moments and when their first change is seen, again and again. After each death the folder of who died is as its last
 // acknowledged deed left it, or as the one after that would have; the next commit and the next flock get their locks; and after each
 // round the store is sound, nothing is left in tmp/, and no process or mount goes on.
 func TestNothingAcknowledgedDies(t *testing.T) {
@@ -173,20 +173,26 @@ func (m *mortality) deaths() (n int) {
 	return n
 }
 
-// died counts a death, and lets the next live a little longer.
+// died counts a death.
 func (m *mortality) died(name string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.killed[name]++
-	m.span[name] = min(m.span[name]*31/30, 300*time.Millisecond)
 }
 
-// lived notes that what may be killed came to its end before.
-func (m *mortality) lived(name string, took time.Duration) {
+// learn makes the lives of a program so long that some come to their end before: this one did, after the time that it took, or was too short.
+func (m *mortality) learn(name string, ended bool, took time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.span[name] = (9*m.span[name] + took) / 10
+	if ended {
+		m.span[name] = (9*m.span[name] + took) / 10
+	} else {
+		m.span[name] = min(m.span[name]*31/30, longestLife)
+	}
 }
+
+// longestLife is for how long anything may live.
+const longestLife = 300 * time.Millisecond
 
 // life is for how long something may live.
 func (m *mortality) life(name string, r *rand.Rand) time.Duration {
@@ -195,7 +201,7 @@ func (m *mortality) life(name string, r *rand.Rand) time.Duration {
 	if m.span[name] == 0 {
 		m.span[name] = 30 * time.Millisecond
 	}
-	return time.Duration(r.Int64N(int64(m.span[name]) + 1))
+	return time.Duration(r.Int64N(int64(m.span[name])))
 }
 
 // mortal is who does deeds in a folder of its own, one after another, and is killed in many of them. What the test knows of the folder is
@@ -223,7 +229,7 @@ func (k *mortal) live(r *rand.Rand) {
 	k.place.mount = k.m.dirs[mount]
 	epoch := k.m.epoch.Load()
 	a := k.attempt(r)
-	acked, err := k.m.run(a, r)
+	acked, err := k.run(a, r)
 	if err != nil && !a.mayFail && (mount != 0 || epoch%2 == 0 && epoch == k.m.epoch.Load()) {
 		t.Errorf("%s: %v: %s", a.name, err, &a.errs)
 	}
@@ -263,10 +269,20 @@ func (k *mortal) attempt(r *rand.Rand) *attempt {
 	return a
 }
 
-// run runs an attempt and kills it with all its process group if it lives too long. It returns how many of its deeds were acknowledged.
-// A death is no error.
-func (m *mortality) run(a *attempt, r *rand.Rand) (acked int, err error) {
+// run runs an attempt and kills it with all its process group: after a while, or when something changes in the folder, which is in the middle of
+// what should be one commit. It returns how many of its deeds were acknowledged. A death is no error.
+func (k *mortal) run(a *attempt, r *rand.Rand) (acked int, err error) {
+	m := k.m
 	life := m.life(a.name, r)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	var seen <-chan struct{}
+	if r.IntN(2) == 0 {
+		if seen, err = k.firstChange(ctx); err != nil {
+			return 0, err
+		}
+		life = longestLife
+	}
 	a.cmd.Dir, a.cmd.Env = m.w.dir, append(a.cmd.Env, m.w.env...)
 	a.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	a.cmd.Stdout, a.cmd.Stderr = &a.out, &a.errs
@@ -278,17 +294,20 @@ func (m *mortality) run(a *attempt, r *rand.Rand) (acked int, err error) {
 	go func() { ended <- a.cmd.Wait() }()
 	select {
 	case err = <-ended:
+	case <-seen:
+		syscall.Kill(-a.cmd.Process.Pid, syscall.SIGKILL)
+		err = <-ended
 	case <-time.After(life):
 		syscall.Kill(-a.cmd.Process.Pid, syscall.SIGKILL)
 		err = <-ended
 	}
 	killed := a.cmd.ProcessState.Sys().(syscall.WaitStatus).Signal() == syscall.SIGKILL
-	switch {
-	case killed:
+	if life < longestLife {
+		m.learn(a.name, !killed, time.Since(begun))
+	}
+	if killed {
 		m.died(a.name)
 		err = nil
-	case err == nil:
-		m.lived(a.name, time.Since(begun))
 	}
 	if a.name == "deeds" {
 		return a.out.Len(), err
@@ -297,6 +316,36 @@ func (m *mortality) run(a *attempt, r *rand.Rand) (acked int, err error) {
 		acked = 1
 	}
 	return acked, err
+}
+
+// firstChange returns what is closed when something in the folder changes from now on.
+func (k *mortal) firstChange(ctx context.Context) (<-chan struct{}, error) {
+	now, err := k.m.store.Snapshot(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer now.Close()
+	mine := map[backend.Ino]bool{}
+	for _, dir := range []string{k.place.folder, k.place.folder + "/e"} {
+		e, err := backend.Walk(now, dir)
+		if err != nil {
+			return nil, err
+		}
+		mine[e.Ino] = true
+	}
+	seen, from := make(chan struct{}), now.Generation()
+	go func() {
+		for c, err := range k.m.store.Watch(ctx, from) {
+			if err != nil {
+				return
+			}
+			if mine[c.Ref.Dir] {
+				close(seen)
+				return
+			}
+		}
+	}()
+	return seen, nil
 }
 
 // settle compares the folder with what the record says: the deeds that were acknowledged are done, and no other but maybe the next.

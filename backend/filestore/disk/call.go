@@ -2,6 +2,7 @@ package disk
 
 import (
 	"context"
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -37,6 +38,7 @@ const (
 	Exchange Op = "exchange" // renameat2(2) with RENAME_EXCHANGE
 	Link     Op = "link"
 	Watch    Op = "inotify"
+	Resolve  Op = "readlink"  // of every name of a path
 	OpenLock Op = "open lock" // package lockmgr's three
 	Acquire  Op = "acquire"
 	LockByte Op = "lock byte"
@@ -113,12 +115,18 @@ func (c *Call) dirFD() int {
 	return c.Dir.fd()
 }
 
+// Space is what Statfs has found; a hook may change it.
+func (c *Call) Space() *unix.Statfs_t { return c.space }
+
+// Grant makes a Flock that was not done one that was.
+func (c *Call) Grant() { c.ok = true }
+
 // Do makes the call. The error is the kernel's, as it is.
 func (c *Call) Do() (err error) {
 	switch c.Op {
 	case Open:
 		var f *os.File
-		if f, err = os.OpenFile(c.Path, c.Flags, os.FileMode(c.Mode)); err == nil {
+		if f, err = lockmgr.OpenFile(c.Path, c.Flags, os.FileMode(c.Mode)); err == nil {
 			c.File = &File{f: f, name: c.Path}
 		}
 		err = bare(err)
@@ -157,17 +165,22 @@ func (c *Call) Do() (err error) {
 	case List:
 		err = bare(c.list())
 	case Mkdir:
-		err = unix.Mkdirat(c.dirFD(), c.Path, c.Mode)
+		err = c.in(c.Path, func(dir int, name string) error { return unix.Mkdirat(dir, name, c.Mode) })
 	case Remove:
-		err = unix.Unlinkat(c.dirFD(), c.Path, 0)
+		err = c.in(c.Path, func(dir int, name string) error { return unix.Unlinkat(dir, name, 0) })
 	case Rename:
-		err = unix.Renameat(c.dirFD(), c.Path, c.dirFD(), c.To)
+		err = c.in(c.Path, func(dir int, name string) error {
+			return c.in(c.To, func(toDir int, toName string) error { return unix.Renameat(dir, name, toDir, toName) })
+		})
 	case Exchange:
 		err = unix.Renameat2(c.dirFD(), c.Path, c.dirFD(), c.To, unix.RENAME_EXCHANGE)
 	case Link:
 		err = unix.Linkat(c.dirFD(), c.Path, c.dirFD(), c.To, 0)
 	case Watch:
 		err = c.watch()
+	case Resolve:
+		c.To, err = realPath(c.Path)
+		err = bare(err)
 	case OpenLock:
 		c.lock, err = lockmgr.New(c.Path, c.lockOpt)
 	case Acquire:
@@ -178,6 +191,19 @@ func (c *Call) Do() (err error) {
 		err = unix.ENOSYS
 	}
 	return err
+}
+
+// in calls f with the directory of path, which no symbolic link leads to, and the name in it.
+func (c *Call) in(path string, f func(dir int, name string) error) error {
+	if c.Dir != nil {
+		return f(c.Dir.fd(), path)
+	}
+	dir, err := lockmgr.OpenFile(filepath.Dir(path), unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return bare(err)
+	}
+	defer dir.Close()
+	return f(int(dir.Fd()), filepath.Base(path))
 }
 
 func (c *Call) flock() (bool, error) {
@@ -205,7 +231,7 @@ func infoOf(st *unix.Stat_t) Info {
 
 // list reads a directory: names only, or entries if Flags is not 0.
 func (c *Call) list() error {
-	d, err := os.Open(c.Path)
+	d, err := lockmgr.OpenFile(c.Path, os.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return err
 	}
@@ -230,6 +256,21 @@ func (c *Call) watch() error {
 	}
 	c.File = &File{f: os.NewFile(uintptr(fd), "inotify"), name: c.Path}
 	return nil
+}
+
+// realPath returns the absolute path that leads where path does, as far as that exists without symbolic links.
+func realPath(path string) (string, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return "", err
+	}
+	real, err := filepath.EvalSymlinks(path)
+	if up := filepath.Dir(path); errors.Is(err, fs.ErrNotExist) && up != path {
+		if real, err = realPath(up); err == nil {
+			real = filepath.Join(real, filepath.Base(path))
+		}
+	}
+	return real, err
 }
 
 // bare takes the kernel's error out of package os's.

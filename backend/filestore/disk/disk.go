@@ -87,6 +87,14 @@ func (d *Disk) ReadFile(path string) ([]byte, error) {
 	return io.ReadAll(io.NewSectionReader(f, 0, 1<<62))
 }
 
+// Real returns the absolute path that leads where path does, as far as that exists without symbolic links. The paths of all
+// other calls have none.
+func (d *Disk) Real(path string) (string, error) {
+	c := Call{Op: Resolve, Path: path}
+	err := d.run(&c)
+	return c.To, err
+}
+
 // Stat is stat(2).
 func (d *Disk) Stat(path string) (Info, error) { return d.info(&Call{Op: Stat, Path: path}) }
 
