@@ -29,6 +29,7 @@ var plans = []struct {
 }{
 	{"w1", (*world).w1}, {"w2", (*world).w2}, {"w3", (*world).w3}, {"w4", (*world).w4}, {"w5", (*world).w5},
 	{"small", (*world).small}, {"web", (*world).web}, {"engine", (*world).engine},
+	{"scale", (*world).scale},
 }
 
 func planNames() []string {
