@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"runtime"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // machine describes what was measured on.
@@ -28,6 +30,15 @@ func machine() []string {
 
 func loadAverage() string {
 	return field("/proc/loadavg", `^(\S+)`)
+}
+
+// priority says how this process, and all that it starts, is scheduled.
+func priority() string {
+	a, err := unix.SchedGetAttr(0, 0)
+	if err == nil && (a.Policy == unix.SCHED_FIFO || a.Policy == unix.SCHED_RR) {
+		return ", all with real-time priority"
+	}
+	return ""
 }
 
 func field(path, pattern string) string {

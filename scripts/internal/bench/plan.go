@@ -54,8 +54,8 @@ func (w *world) measure(ctx context.Context, r *results, names []string) error {
 		}
 		r.forget(p.name)
 		r.figures = append(r.figures, figures...)
-		r.notes[p.name] = fmt.Sprintf("%s, %d rounds, load average %s before and %s after", time.Now().UTC().Format("2006-01-02 15:04"),
-			w.rounds, load, loadAverage())
+		r.notes[p.name] = fmt.Sprintf("%s, %d rounds%s, load average %s before and %s after", time.Now().UTC().Format("2006-01-02 15:04"),
+			w.rounds, priority(), load, loadAverage())
 		if err := r.write(w.tsv); err != nil {
 			return err
 		}
