@@ -180,12 +180,16 @@ func (w *world) w4() []contest {
 	perl := func(system, as, place string) entry {
 		return w.script(system, "w4.pl", place, as, "DIR", "20000", seconds)
 	}
-	return []contest{{"names=128", []entry{
+	return []contest{{"names=128,writes=8192", []entry{
 		perl("nothing: making the contents", "content", "plain"),
 		perl("plain files, overwritten (torn)", "overwrite", "plain"),
 		perl("plain files, new and renamed", "rename", "plain"),
 		perl("storefs, overwritten", "overwrite", "rw"),
 		perl("storefs, new and renamed", "rename", "rw"),
+	}}, {"names=128,writes=1", []entry{
+		w.benchOf(plainFile, "--workloads", "w4", "--time", seconds+"s", w.in("plain")),
+		w.benchOf(throughRW, "--workloads", "w4", "--time", seconds+"s", w.in("rw")),
+		w.benchOf(goPackage, "--workloads", "w4", "--time", seconds+"s", w.in("engine")),
 	}}}
 }
 
