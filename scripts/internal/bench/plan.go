@@ -144,7 +144,7 @@ func (w *world) w1() (contests []contest) {
 	}
 	for _, ratio := range ratios {
 		for _, k := range keys {
-			n, seconds := fmt.Sprint(k), w.seconds(0.7, 0.4)
+			n, seconds := fmt.Sprint(k), w.seconds(0.5, 0.4)
 			ruby := func(system, as, place, read string) entry {
 				return w.script(system, "w1.rb", place, as, "DIR", read, n, "10", ratio, seconds)
 			}
@@ -194,7 +194,7 @@ func (w *world) w4() []contest {
 }
 
 func (w *world) w5() (contests []contest) {
-	pairs, seconds := []string{"100", "10000"}, w.seconds(1, 0.3)
+	pairs, seconds := []string{"100", "10000"}, w.seconds(0.6, 0.3)
 	if w.quick {
 		pairs = pairs[:1]
 	}
