@@ -29,7 +29,7 @@ func writeDocument(c *config, r *results) error {
 	}
 	d := &document{config: c, r: r}
 	t, err := template.New("performance.md.tmpl").Funcs(template.FuncMap{
-		"machine": machine, "note": d.note, "table": d.table, "targets": d.targets, "bars": d.bars, "lines": d.lines,
+		"machine": machine, "note": d.note, "table": d.table, "figures": d.figures, "targets": d.targets, "bars": d.bars, "lines": d.lines,
 	}).ParseFS(templates, "*.tmpl")
 	if err != nil {
 		return err
@@ -86,6 +86,15 @@ func without(parameters, part string) string {
 // table makes a table of one metric with a column for each set of parameters, or with several metrics a column for each, of the
 // parameters that hold only. Behind each figure stands, in parentheses, how many times as good as that of the first system it is.
 func (d *document) table(workload, only string, metrics ...string) string {
+	return d.tabulate(workload, only, true, metrics)
+}
+
+// figures makes the same table without the ratios.
+func (d *document) figures(workload, only string, metrics ...string) string {
+	return d.tabulate(workload, only, false, metrics)
+}
+
+func (d *document) tabulate(workload, only string, ratios bool, metrics []string) string {
 	type column struct{ head, parameters, metric string }
 	var columns []column
 	for _, p := range d.parameters(workload) {
@@ -114,7 +123,11 @@ func (d *document) table(workload, only string, metrics ...string) string {
 		row := ""
 		found := false
 		for _, c := range columns {
-			cell := d.cell(subject{workload, s, c.parameters}, subject{workload, systems[0], c.parameters}, c.metric)
+			reference := systems[0]
+			if !ratios {
+				reference = s
+			}
+			cell := d.cell(subject{workload, s, c.parameters}, subject{workload, reference, c.parameters}, c.metric)
 			found = found || cell != ""
 			row += " " + cell + " |"
 		}

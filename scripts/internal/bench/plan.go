@@ -29,6 +29,7 @@ var plans = []struct {
 }{
 	{"w1", (*world).w1}, {"w2", (*world).w2}, {"w3", (*world).w3}, {"w4", (*world).w4}, {"w5", (*world).w5},
 	{"small", (*world).small}, {"web", (*world).web}, {"engine", (*world).engine},
+	{"scale", (*world).scale},
 }
 
 func planNames() []string {
@@ -53,8 +54,8 @@ func (w *world) measure(ctx context.Context, r *results, names []string) error {
 		}
 		r.forget(p.name)
 		r.figures = append(r.figures, figures...)
-		r.notes[p.name] = fmt.Sprintf("%s, %d rounds, load average %s before and %s after", time.Now().UTC().Format("2006-01-02 15:04"),
-			w.rounds, load, loadAverage())
+		r.notes[p.name] = fmt.Sprintf("%s, %d rounds%s, load average %s before and %s after", time.Now().UTC().Format("2006-01-02 15:04"),
+			w.rounds, priority(), load, loadAverage())
 		if err := r.write(w.tsv); err != nil {
 			return err
 		}
@@ -143,7 +144,7 @@ func (w *world) w1() (contests []contest) {
 	}
 	for _, ratio := range ratios {
 		for _, k := range keys {
-			n, seconds := fmt.Sprint(k), w.seconds(0.7, 0.4)
+			n, seconds := fmt.Sprint(k), w.seconds(0.5, 0.4)
 			ruby := func(system, as, place, read string) entry {
 				return w.script(system, "w1.rb", place, as, "DIR", read, n, "10", ratio, seconds)
 			}
@@ -179,17 +180,21 @@ func (w *world) w4() []contest {
 	perl := func(system, as, place string) entry {
 		return w.script(system, "w4.pl", place, as, "DIR", "20000", seconds)
 	}
-	return []contest{{"names=128", []entry{
+	return []contest{{"names=128,writes=8192", []entry{
 		perl("nothing: making the contents", "content", "plain"),
 		perl("plain files, overwritten (torn)", "overwrite", "plain"),
 		perl("plain files, new and renamed", "rename", "plain"),
 		perl("storefs, overwritten", "overwrite", "rw"),
 		perl("storefs, new and renamed", "rename", "rw"),
+	}}, {"names=128,writes=1", []entry{
+		w.benchOf(plainFile, "--workloads", "w4", "--time", seconds+"s", w.in("plain")),
+		w.benchOf(throughRW, "--workloads", "w4", "--time", seconds+"s", w.in("rw")),
+		w.benchOf(goPackage, "--workloads", "w4", "--time", seconds+"s", w.in("engine")),
 	}}}
 }
 
 func (w *world) w5() (contests []contest) {
-	pairs, seconds := []string{"100", "10000"}, w.seconds(1, 0.3)
+	pairs, seconds := []string{"100", "10000"}, w.seconds(0.6, 0.3)
 	if w.quick {
 		pairs = pairs[:1]
 	}

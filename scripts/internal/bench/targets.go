@@ -84,9 +84,11 @@ func targets() (all []target) {
 	for _, m := range []string{"read", "update", "open"} {
 		all = append(all, slower("W3, "+m+": among 1 000 000 keys beside among 1 000, Go package", 1.5, goPackage, m+"_us", 1000000, 1000))
 	}
-	w4 := func(system string) subject { return subject{"w4", system, "names=128"} }
+	w4 := func(system string) subject { return subject{"w4", system, "names=128,writes=8192"} }
 	all = append(all, faster("W4: overwriting through the mount beside new-and-rename on the disk", 1,
 		w4("storefs, overwritten"), w4("plain files, new and renamed"), "write_us"))
+	once := func(system string) subject { return subject{"w4", system, "names=128,writes=1"} }
+	all = append(all, faster("the same, each value in one write(2)", 1, once(throughRW), once(plainFile), "overwrite_us", "rename_us"))
 	all = append(all, w5Targets()...)
 	small := func(system string) subject { return subject{"small", system, "bytes=1000"} }
 	for _, m := range []string{"read_us", "read_any_us", "overwrite_us", "rename_us"} {
