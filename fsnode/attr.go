@@ -323,6 +323,9 @@ func (t *tree) setAttr(ctx ctx, n *node, c backend.AttrChange) error {
 	if now, ok := done.Entry(ref); ok && err == nil {
 		t.forgetAttrOfOthers(n, &now)
 	}
+	if n.id == rootNode && err == nil {
+		t.forgetControl()
+	}
 	return err
 }
 

@@ -82,7 +82,18 @@ func (s *Server) lookupControl(h *fuse.InHeader, name string, out *fuse.EntryOut
 	}
 	out.NodeId, out.Generation = id, 1
 	controlAttr(id, &root, &out.Attr)
+	if !s.o.Strict {
+		out.SetEntryTimeout(longAgo)
+		out.SetAttrTimeout(longAgo)
+	}
 	return fuse.OK
+}
+
+// forgetControl makes the kernel forget the attributes of the control files, which are the root's.
+func (s *Server) forgetControl() {
+	for id := uint64(controlNode); id <= snapshotsNode; id++ {
+		s.fuse.InodeNotify(id, -1, 0)
+	}
 }
 
 // answerRoot answers with the root of a tree, whose name the kernel does not keep.
@@ -100,6 +111,9 @@ func (s *Server) controlAttr(id uint64, out *fuse.AttrOut) fuse.Status {
 		return s.status("stat", err)
 	}
 	controlAttr(id, &root, &out.Attr)
+	if !s.o.Strict {
+		out.SetTimeout(longAgo)
+	}
 	return fuse.OK
 }
 

@@ -34,12 +34,17 @@ func (t *tree) forgetAttr(e *backend.Entry) {
 	} else if v := t.versions[e.Ino]; v != nil && v.cur != nil && v.cur.lookups > 0 {
 		ids = append(ids, v.cur.id)
 	}
+	controlToo := false
 	if v := t.versions[e.Ino]; v != nil && e.Revision >= v.e.Revision {
+		controlToo = e.Ino == backend.RootIno && t == t.main && (v.e.Mode != e.Mode || v.e.UID != e.UID || v.e.GID != e.GID)
 		v.e = *e
 	}
 	t.mu.Unlock()
 	for _, id := range ids {
 		t.fuse.InodeNotify(id, -1, 0)
+	}
+	if controlToo {
+		t.forgetControl()
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/storefs/storefs/backend"
+	"github.com/storefs/storefs/cmd/storefs/bench"
 )
 
 // Exit statuses.
@@ -55,7 +56,7 @@ func runHelper(args []string) int {
 
 // run executes one command line and returns the exit status.
 func run(args []string) int {
-	root := newRoot()
+	root := newRoot(args)
 	root.SetArgs(args)
 	cmd, err := root.ExecuteC()
 	if err == nil {
@@ -97,7 +98,22 @@ func oneLine(text string) string {
 	return printable(strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\r' }), "; "))
 }
 
-func newRoot() *cobra.Command {
+// commands are all commands, with what makes them.
+var commands = []struct {
+	name string
+	make func() *cobra.Command
+}{
+	{"mount", newMount}, {"umount", newUmount},
+	{"get", newGet}, {"put", newPut}, {"rm", newRm}, {"mv", newMv}, {"ls", newLs},
+	{"txn", newTxn}, {"snapshot", newSnapshot}, {"diff", newDiff}, {"apply", newApply}, {"watch", newWatch},
+	{"export", newExport}, {"import", newImport},
+	{"sync", newSync}, {"compact", newCompact}, {"info", newInfo}, {"check", newCheck}, {"repair", newRepair},
+	{"guard", newGuard}, {"bench", newBench}, {bench.WorkerCommand, newBenchWorker}, {"version", newVersion},
+}
+
+// newRoot returns the command that args are for, with no more of its subcommands than the one they name: to make all of them takes
+// longer than most commands run.
+func newRoot(args []string) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "storefs",
 		Short: "A key-value store mounted as a directory",
@@ -118,9 +134,18 @@ Exit statuses: 0; 1 no such key, or the operation failed; 2 usage; 75 conflict, 
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usagef("%w (%s --help lists the flags)", err, cmd.CommandPath())
 	})
-	root.AddCommand(newMount(), newUmount(), newGet(), newPut(), newRm(), newMv(), newLs(), newTxn(), newSnapshot(), newDiff(), newApply(), newExport(), newImport(), newWatch(), newSync(), newCompact(), newInfo(), newCheck(), newRepair(), newGuard(), newBench(), newBenchWorker(), newVersion())
 	root.SetHelpCommand(newHelp(root))
-	root.InitDefaultCompletionCmd()
+	for _, c := range commands {
+		if len(args) > 0 && c.name == args[0] {
+			root.AddCommand(c.make())
+		}
+	}
+	if !root.HasSubCommands() {
+		for _, c := range commands {
+			root.AddCommand(c.make())
+		}
+		root.InitDefaultCompletionCmd()
+	}
 	for _, c := range root.Commands() {
 		c.DisableFlagsInUseLine = true
 		if c.Name() == "completion" {

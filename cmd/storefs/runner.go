@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"runtime"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -27,8 +26,7 @@ type runner struct {
 	sigs chan os.Signal
 }
 
-// newRunner finds the program. From now on signals wait in sigs. The calling goroutine keeps its thread: a command is told
-// (SIGTERM) when the thread that started it ends.
+// newRunner finds the program. From now on signals wait in sigs.
 func newRunner(argv []string) (*runner, error) {
 	path, err := exec.LookPath(argv[0])
 	if errors.Is(err, exec.ErrDot) {
@@ -49,7 +47,6 @@ func newRunner(argv []string) (*runner, error) {
 		printError(os.Stderr, "", fmt.Errorf("%s: %w", argv[0], pathError(why)))
 		return nil, statusError(status)
 	}
-	runtime.LockOSThread()
 	r := &runner{path: path, argv: argv, sigs: make(chan os.Signal, 16)}
 	signal.Notify(r.sigs, unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2)
 	return r, nil
@@ -62,18 +59,31 @@ func (r *runner) run(dir string) error {
 		return statusError(128 + int(s.(unix.Signal)))
 	default:
 	}
-	cmd := &exec.Cmd{
-		Path: r.path, Args: r.argv, Dir: dir, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
-		Env:         append(os.Environ(), txnEnv+"="+dir, "PWD="+dir),
-		SysProcAttr: &unix.SysProcAttr{Pdeathsig: unix.SIGTERM},
-	}
-	if err := cmd.Start(); err != nil {
-		printError(os.Stderr, "", fmt.Errorf("%s: %w", r.argv[0], pathError(err)))
+	// The command is told (SIGTERM) when the thread that starts it ends, as ours all do with the process and no sooner.
+	pid, err := syscall.ForkExec(r.path, r.argv, &syscall.ProcAttr{
+		Dir: dir, Files: []uintptr{0, 1, 2},
+		Env: append(os.Environ(), txnEnv+"="+dir, "PWD="+dir),
+		Sys: &syscall.SysProcAttr{Pdeathsig: unix.SIGTERM},
+	})
+	if err != nil {
+		printError(os.Stderr, "", fmt.Errorf("%s: %w", r.argv[0], err))
 		return statusError(statusNotExecutable)
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
-	var told unix.Signal
+	ended := make(chan struct{})
+	told := make(chan unix.Signal)
+	go func() { told <- r.passOn(pid, ended) }()
+	again(func() error { return unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil) })
+	close(ended)
+	asked := <-told // its number was the command's until now
+	var w unix.WaitStatus
+	if err := again(func() error { _, err := unix.Wait4(pid, &w, 0, nil); return err }); err != nil {
+		return fmt.Errorf("wait for the command: %w", err)
+	}
+	return commandStatus(w, asked)
+}
+
+// passOn passes signals on to the command until it has ended. It returns the last that has asked us to end, 0 if none did.
+func (r *runner) passOn(pid int, ended <-chan struct{}) (asked unix.Signal) {
 	for {
 		select {
 		case s := <-r.sigs:
@@ -81,31 +91,27 @@ func (r *runner) run(dir string) error {
 			if (s1 == unix.SIGINT || s1 == unix.SIGQUIT) && inForeground() {
 				continue // from the terminal: the command has it too, and it decides
 			}
-			cmd.Process.Signal(s1)
+			_ = unix.Kill(pid, s1)
 			if s1 != unix.SIGUSR1 && s1 != unix.SIGUSR2 {
-				told = s1
+				asked = s1
 			}
-		case err := <-ended:
-			return commandStatus(err, told)
+		case <-ended:
+			return asked
 		}
 	}
 }
 
-// commandStatus is what the end of a command means; told is a signal that has asked us to end, 0 for none.
-func commandStatus(err error, told unix.Signal) error {
-	var exit *exec.ExitError
+// commandStatus is what the end of a command means; asked is a signal that has asked us to end, 0 for none.
+func commandStatus(w unix.WaitStatus, asked unix.Signal) error {
 	switch {
-	case err == nil && told == 0:
-		return nil
-	case err == nil:
-		return statusError(128 + int(told))
-	case !errors.As(err, &exit):
-		return err
-	}
-	if w := exit.Sys().(syscall.WaitStatus); w.Signaled() {
+	case w.Signaled():
 		return statusError(128 + int(w.Signal()))
+	case w.ExitStatus() != 0:
+		return statusError(w.ExitStatus())
+	case asked != 0:
+		return statusError(128 + int(asked))
 	}
-	return statusError(exit.ExitCode())
+	return nil
 }
 
 // inForeground says whether what is typed at the terminal reaches this process and its children alike.

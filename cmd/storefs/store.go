@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"regexp"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -45,14 +45,12 @@ func withOpen(dir string, o *filestore.Options, fn func(*filestore.Store) error)
 	return nil
 }
 
-var urlScheme = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]*://`)
-
 // openStore opens the store at dir. Its errors name dir.
 func openStore(dir string, o *filestore.Options) (*filestore.Store, error) {
 	if dir == "" {
 		return nil, errors.New("the name of the store is empty")
 	}
-	if urlScheme.MatchString(dir) {
+	if isURL(dir) {
 		return nil, fmt.Errorf("%s: no such kind of store (a store is a folder)", dir)
 	}
 	st, err := filestore.Open(dir, o)
@@ -60,6 +58,13 @@ func openStore(dir string, o *filestore.Options) (*filestore.Store, error) {
 		return st, nil
 	}
 	return nil, openError(dir, err)
+}
+
+// isURL says whether name begins with a scheme and "://".
+func isURL(name string) bool {
+	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+	scheme, _, ok := strings.Cut(name, "://")
+	return ok && strings.IndexAny(scheme, letters) == 0 && strings.Trim(scheme, letters+"0123456789+.-") == ""
 }
 
 // openError says why there is no store at dir, and what the user may have meant.

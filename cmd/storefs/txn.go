@@ -1,7 +1,6 @@
 package main
 
 import (
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -90,7 +89,7 @@ func txn(target string, argv []string, o txnOptions) (err error) {
 	case o.readOnly && private != nil: // it shows one generation, and nothing else
 		return r.run(point)
 	case o.readOnly:
-		err := readOnlyTxn(r, filepath.Join(point, reserved, "snapshots", txnName()))
+		err := readOnlyTxn(r, point)
 		if m, ok := mountAt(point); ok && errors.Is(err, unix.EROFS) {
 			err = hinted(err, "of a read-only mount only the store can be used: storefs txn --read-only %s", shellWord(m.source))
 		}
@@ -115,11 +114,11 @@ func txn(target string, argv []string, o txnOptions) (err error) {
 
 // oneTxn runs the command in a new transaction of the mount at point, and publishes what it did if it succeeds.
 func oneTxn(r *runner, point string) error {
-	dir := filepath.Join(point, reserved, "txn", txnName())
-	if err := again(func() error { return unix.Mkdir(dir, 0o777) }); err != nil {
+	dir, err := makeDir(filepath.Join(point, reserved, "txn"))
+	if err != nil {
 		return fmt.Errorf("begin: %w", err)
 	}
-	err := r.run(dir)
+	err = r.run(dir)
 	if err == nil {
 		to := filepath.Join(point, reserved, "commit", filepath.Base(dir))
 		// An interrupted commit has changed nothing, and the transaction is still there.
@@ -137,19 +136,28 @@ func oneTxn(r *runner, point string) error {
 }
 
 // readOnlyTxn runs the command in a snapshot that is made for it.
-func readOnlyTxn(r *runner, dir string) error {
-	if err := again(func() error { return unix.Mkdir(dir, 0o777) }); err != nil {
+func readOnlyTxn(r *runner, point string) error {
+	dir, err := makeDir(filepath.Join(point, reserved, "snapshots"))
+	if err != nil {
 		return fmt.Errorf("make a snapshot: %w", err)
 	}
-	err := r.run(dir)
+	err = r.run(dir)
 	if rerr := again(func() error { return unix.Rmdir(dir) }); err == nil && rerr != nil && !errors.Is(rerr, unix.ENOENT) {
 		err = fmt.Errorf("remove snapshot %s: %w", filepath.Base(dir), rerr)
 	}
 	return err
 }
 
-// txnName returns a name that no other transaction has.
-func txnName() string { return fmt.Sprintf("txn-%d-%s", os.Getpid(), rand.Text()[:10]) }
+// makeDir makes a directory that nobody else has made in the folder at dir, and returns its path.
+func makeDir(dir string) (string, error) {
+	for {
+		path := filepath.Join(dir, fmt.Sprintf("txn-%d-%d", os.Getpid(), time.Now().UnixNano()))
+		err := again(func() error { return unix.Mkdir(path, 0o777) })
+		if !errors.Is(err, unix.EEXIST) {
+			return path, err
+		}
+	}
+}
 
 // again calls fn until no signal interrupts it.
 func again(fn func() error) error {

@@ -84,6 +84,27 @@ func TestKeysThatNoPathHolds(t *testing.T) {
 	}
 }
 
+// Who may change the root may use transactions: what the kernel knows of the control folders follows chmod of the root, by any way.
+func TestControlFoldersHaveTheRootsMode(t *testing.T) {
+	_, m, n := two(t, "allow_other")
+	for i, mode := range []os.FileMode{0o700, 0o711, 0o777, 0o755} {
+		for _, dir := range []string{m, n} {
+			statIn(t, dir+"/.storefs/txn")
+		}
+		by, other := m, n
+		if i%2 == 1 {
+			by, other = n, m
+		}
+		must(t, os.Chmod(by, mode))
+		for _, name := range []string{"txn", "commit", "snapshots"} {
+			if got := statIn(t, by+"/.storefs/"+name).Mode().Perm(); got != mode {
+				t.Errorf("%s: mode %o, not %o", name, got, mode)
+			}
+			until(t, "the other mount knows", func() bool { return statIn(t, other+"/.storefs/"+name).Mode().Perm() == mode })
+		}
+	}
+}
+
 // .storefs is there, not listed, and in nobody's way.
 func TestControlFolder(t *testing.T) {
 	w, m := one(t)

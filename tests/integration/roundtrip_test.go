@@ -89,6 +89,7 @@ func TestRoundTrips(t *testing.T) {
 			{"rename", func() { statIn(t, k); os.Remove(m + "/r") }, func() { must(t, unix.Rename(k, m+"/r")) }, 2},
 			{"unlink", func() { statIn(t, m+"/r") }, func() { must(t, os.Remove(m+"/r")) }, 1},
 			{"mkdir", func() {}, func() { must(t, os.Mkdir(m+"/d", 0o755)) }, 2},
+			{"storefs txn", func() { w.in(t).sh("$BIN txn $M -- true") }, func() { w.in(t).sh("$BIN txn $M -- true") }, 9},
 		} {
 			t.Run(opts+" "+c.name, func(t *testing.T) {
 				// A notification that is still on its way may cost one try a lookup: the second or third is what counts.
