@@ -130,17 +130,6 @@ func ratio(metric string, x, y float64) float64 {
 	return x / y
 }
 
-// rounds is the number of rounds of a workload.
-func (r *results) rounds(workload string) int {
-	most := 0
-	for _, f := range r.figures {
-		if f.workload == workload {
-			most = max(most, f.round)
-		}
-	}
-	return most
-}
-
 func median(all []float64) float64 {
 	if len(all) == 0 {
 		return 0
