@@ -122,7 +122,7 @@ func TestNewerVersionIsRefused(t *testing.T) {
 		kept[s] = read(t, s)
 		if b := []byte(read(t, s)); strings.HasPrefix(string(b), "storefs\x00") {
 			b[8] = 99 // the format version follows the magic word
-			b[40]++ // and what a newer one says comes after it
+			b[40]++   // and what a newer one says comes after it
 			must(t, os.WriteFile(s, b, 0o644))
 		}
 	}
